@@ -1,0 +1,1 @@
+"""Voices for voice agents: one engine contract, and adapters for the frameworks that speak."""

@@ -1,0 +1,1 @@
+"""One voice-agent framework per file, each its only importer."""

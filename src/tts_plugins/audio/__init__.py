@@ -1,0 +1,1 @@
+"""Samples: encodings, rates, files."""

@@ -1,0 +1,68 @@
+"""The contract between engines and everything that speaks through them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+
+
+class Engine(Protocol):
+    """Something that turns a request into a stream of audio.
+
+    ``stream`` is an async generator: it ends when the utterance is complete, raises a
+    TTSError when it can't be, and stops working when it is closed. Consume it inside
+    ``contextlib.aclosing`` so that a barge-in closes it at once::
+
+        async with aclosing(engine.stream(request)) as chunks:
+            async for chunk in chunks:
+                play(chunk.samples)
+
+    Any number of streams may be open at once. All chunks of a stream have one rate. A word
+    comes no later than the chunk in which it starts to be heard.
+    """
+
+    def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]: ...
+
+    async def voices(self) -> Sequence[Voice]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class BlockingEngine(Protocol):
+    """An in-process engine, written as plain synchronous code.
+
+    Scheduler turns it into an Engine. ``synthesize`` runs on a worker thread, one step (one
+    ``next``) at a time; several generators may be open, but with one worker no two steps
+    overlap. The shorter the step, the sooner a more urgent stream gets its turn.
+    """
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]: ...
+
+    def voices(self) -> Sequence[Voice]: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class VoiceCloner(Protocol):
+    """An engine that can learn a voice from a recording."""
+
+    async def clone(self, name: str, reference: Path | bytes) -> Voice:
+        """Enrol a recording under ``name``; the voice is usable at once.
+
+        Args:
+            name: The id of the new voice.
+            reference: A path to an audio file, or the bytes of one.
+        """
+        ...
+
+
+async def warm_up(engine: Engine, voice: str | None = None) -> None:
+    """Speak a word to nobody, so that the first listener doesn't pay for what loads lazily."""
+    async with aclosing(engine.stream(SynthesisRequest("Hello.", voice=voice))) as chunks:
+        async for _ in chunks:
+            pass
