@@ -1,0 +1,320 @@
+"""Share one in-process engine among many streams, most urgent first.
+
+A stream is as urgent as its listener is close to silence, so each step goes to the stream whose
+listener runs out of audio first. A new listener has nothing to lose yet: it is let in only when
+everyone who is already listening can spare the time. Overload so becomes waiting, never stuttering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+from tts_plugins.engine import BlockingEngine
+from tts_plugins.errors import EngineError, OverloadedError, TTSError
+from tts_plugins.playhead import Playhead
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+
+logger = logging.getLogger(__name__)
+
+_RECENT = 0.2
+"""Weight of the newest measurement in a running mean."""
+
+_PATIENCE = 1.0
+"""Seconds that the step of a closed stream may still take before its worker is replaced."""
+
+_FIRST_LIFETIME = 3.0
+"""Seconds that a stream is taken to last until one has been measured."""
+
+_Outcome = AudioChunk | BaseException | None
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """One request on its way through the engine. Guarded by the scheduler's lock."""
+
+    request: SynthesisRequest
+    playhead: Playhead
+    loop: asyncio.AbstractEventLoop
+    opened_at: float
+    urgent: bool
+    """Whether its listener is in the middle of something, and would hear a gap."""
+    outcomes: asyncio.Queue[_Outcome] = field(default_factory=asyncio.Queue)
+    chunks: Generator[AudioChunk, None, None] | None = None
+    worker: threading.Thread | None = None
+    """Who takes a step for it right now."""
+    closed: bool = False
+
+
+class Scheduler:
+    """Runs a BlockingEngine on worker threads; is itself an Engine.
+
+    Streams may belong to different event loops. While nobody speaks there is no thread.
+
+    Args:
+        engine: The engine to share. It is the scheduler's to close.
+        workers: Steps that may run at the same time.
+        max_streams: Streams open at once before OverloadedError.
+        max_ahead: Seconds of unheard audio after which a stream rests: the most that a barge-in
+            throws away. ``math.inf`` computes as fast as it can, for writing to a file.
+        guard: Seconds of audio that everyone listening must have left, beyond the cost of a new
+            stream's first step, for that step to start.
+        clock: Monotonic time in seconds. Tests pass their own.
+    """
+
+    def __init__(
+        self,
+        engine: BlockingEngine,
+        *,
+        workers: int = 1,
+        max_streams: int = 256,
+        max_ahead: float = 3.0,
+        guard: float = 0.3,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._workers = workers
+        self._max_streams = max_streams
+        self._max_ahead = max_ahead
+        self._guard = guard
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: set[_Stream] = set()
+        self._ready: list[_Stream] = []
+        self._ended: deque[_Stream] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._busy: set[threading.Thread] = set()
+        self._first_step = 0.0
+        self._lifetime = _FIRST_LIFETIME
+        self._closed = False
+        _alive.add(self)
+
+    @property
+    def engine(self) -> BlockingEngine:
+        """What is shared."""
+        return self._engine
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        stream = self._enter(request)
+        try:
+            while (outcome := await stream.outcomes.get()) is not None:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            # Nothing is awaited here: a barge-in waits for this block. A step that is running
+            # finishes unheard on its thread.
+            with self._lock:
+                self._leave(stream)
+
+    async def voices(self) -> Sequence[Voice]:
+        return self._engine.voices()
+
+    async def aclose(self) -> None:
+        """End all streams and close the engine, once the steps that run are over."""
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Like aclose, for a caller without an event loop; blocks for a step."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for stream in list(self._open):
+                self._post(stream, EngineError("the engine was closed"))
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(_PATIENCE)
+        self._engine.close()
+
+    def expected_wait(self) -> float:
+        """Seconds until a place should be free for one more stream; 0 when one is."""
+        over = len(self._open) + 1 - self._max_streams
+        # Little's law: with n streams that last t seconds each, one ends every t / n.
+        return max(0, over) * self._lifetime / self._max_streams
+
+    def choose(self, now: float) -> _Stream | None:
+        """The stream that takes the next step, or None if none is ready."""
+        listening = [stream for stream in self._ready if stream.urgent]
+        waiting = [stream for stream in self._ready if not stream.urgent]
+        if waiting and (not listening or self._spare(now) >= self._guard):
+            return min(waiting, key=_dry_at)
+        return min(listening, key=_dry_at, default=None)
+
+    def _spare(self, now: float) -> float:
+        """Seconds that the neediest listener would have left after a new stream's first step."""
+        soonest = min((s.playhead.dry_at for s in self._open if s.urgent), default=math.inf)
+        return soonest - now - self._first_step
+
+    def _enter(self, request: SynthesisRequest) -> _Stream:
+        now = self._clock()
+        stream = _Stream(
+            request,
+            Playhead(now + request.due),
+            asyncio.get_running_loop(),
+            opened_at=now,
+            urgent=request.due > 0,
+        )
+        with self._lock:
+            if self._closed:
+                raise EngineError("the engine was closed; open it again")
+            if len(self._open) >= self._max_streams:
+                wait = self.expected_wait()
+                raise OverloadedError(
+                    f"all {self._max_streams} streams are in use; one is expected in {wait:.1f} s",
+                    retry_after=wait,
+                )
+            self._open.add(stream)
+            self._ready.append(stream)
+            self._hire()
+        return stream
+
+    def _leave(self, stream: _Stream) -> None:
+        if stream.closed:
+            return
+        stream.closed = True
+        self._open.discard(stream)
+        self._lifetime += _RECENT * (self._clock() - stream.opened_at - self._lifetime)
+        if stream in self._ready:
+            self._ready.remove(stream)
+        if stream.worker is not None:
+            # It closes the generator after its step. One that hangs in there must not take
+            # everybody else with it.
+            if not stream.loop.is_closed():
+                stream.loop.call_later(_PATIENCE, self._replace, stream)
+        elif stream.chunks is not None:
+            self._ended.append(stream)
+            self._hire()
+
+    def _post(self, stream: _Stream, outcome: _Outcome) -> None:
+        """Hand a result to the listener's event loop."""
+        try:
+            stream.loop.call_soon_threadsafe(stream.outcomes.put_nowait, outcome)
+        except RuntimeError:  # that loop is closed, so nobody is left to close the stream
+            self._leave(stream)
+
+    def _hire(self) -> None:
+        """Start a worker if there is work that none of those who run will take at once.
+
+        None waits idle: starting one costs less than a tenth of a millisecond. They are daemons,
+        so that an engine that hangs doesn't keep the process from ending.
+        """
+        work = len(self._busy) + len(self._ready) + len(self._ended)
+        if len(self._threads) < min(self._workers, work):
+            thread = threading.Thread(target=self._work, name="tts-engine", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _replace(self, stream: _Stream) -> None:
+        with self._lock:
+            if stream.worker is not None and not self._closed:
+                logger.warning("an engine's step hangs; going on without its thread")
+                self._threads.discard(stream.worker)
+                self._busy.discard(stream.worker)
+                self._hire()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while True:
+            ended = stream = None
+            with self._lock:
+                self._busy.discard(me)
+                if me not in self._threads:
+                    return
+                if self._ended:
+                    ended = self._ended.popleft()
+                elif not self._closed:
+                    stream = self.choose(self._clock())
+                if stream is not None:
+                    self._ready.remove(stream)
+                    stream.worker = me
+                elif ended is None:
+                    self._threads.discard(me)
+                    return
+                self._busy.add(me)
+            if ended is not None:
+                _close(ended)
+            elif stream is not None:
+                self._step(stream)
+
+    def _step(self, stream: _Stream) -> None:
+        began = self._clock()
+        outcome: _Outcome
+        try:
+            if stream.chunks is None:
+                stream.chunks = self._engine.synthesize(stream.request)
+            outcome = next(stream.chunks, None)
+        except TTSError as error:
+            outcome = error
+        except BaseException as error:  # noqa: BLE001  an engine's own code: anything may come
+            outcome = EngineError(f"{type(error).__name__}: {error}")
+            outcome.__cause__ = error
+        now = self._clock()
+        with self._lock:
+            stream.worker = None
+            closed = stream.closed
+            if not isinstance(outcome, AudioChunk):
+                stream.chunks = None  # it is over, one way or the other
+                stream.urgent = False
+            elif not closed:
+                self._account(stream, outcome, began, now)
+                self._continue(stream, now)
+            if not closed:
+                self._post(stream, outcome)
+        if closed:
+            _close(stream)
+
+    def _account(self, stream: _Stream, chunk: AudioChunk, began: float, now: float) -> None:
+        if not stream.urgent:
+            cost = now - began
+            self._first_step += (_RECENT if self._first_step else 1) * (cost - self._first_step)
+        stream.urgent = True
+        stream.playhead.add(chunk.seconds, now)
+
+    def _continue(self, stream: _Stream, now: float) -> None:
+        """Let a stream take its next step: now, or when its listener has caught up."""
+        if stream.closed:
+            return
+        rest = stream.playhead.ahead(now) - self._max_ahead
+        if rest <= 0:
+            self._ready.append(stream)
+            self._hire()
+        else:
+            try:
+                stream.loop.call_soon_threadsafe(stream.loop.call_later, rest, self._wake, stream)
+            except RuntimeError:  # as in _post
+                self._leave(stream)
+
+    def _wake(self, stream: _Stream) -> None:
+        with self._lock:
+            self._continue(stream, self._clock())
+
+
+def _dry_at(stream: _Stream) -> float:
+    return stream.playhead.dry_at
+
+
+def _close(stream: _Stream) -> None:
+    try:
+        if stream.chunks is not None:
+            stream.chunks.close()
+    except BaseException:  # noqa: BLE001  as in _step; and there is nobody left to tell
+        logger.exception("an engine failed while it closed a stream")
+
+
+_alive: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no step run into the interpreter's end, where native code may crash."""
+    for scheduler in list(_alive):
+        scheduler.close()

@@ -1,0 +1,117 @@
+"""What an adapter holds: an engine, made ready, and the turns that speak through it.
+
+An engine given by name is shared: everybody in the process who asks for the same name gets the
+same one, loaded once, and the last to leave closes it. An engine given as an object stays its
+owner's to close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+from tts_plugins.engine import Engine, warm_up
+from tts_plugins.registry import find_engine, open_engine
+from tts_plugins.timing import TimedEngine
+from tts_plugins.turn import Turn
+from tts_plugins.types import SynthesisRequest
+
+
+class Speaker:
+    """An engine, ready for any number of turns.
+
+    Args:
+        engine: What speaks: an engine, or the name of one.
+        early: Whether a turn may start inside a sentence when its end takes long to come.
+        patience: Seconds a listener may hear nothing before EngineTimeoutError.
+
+    Raises:
+        EngineNotFoundError: If no engine has that name. The engine itself loads later.
+    """
+
+    def __init__(self, engine: Engine | str, *, early: bool = True, patience: float = 10.0) -> None:
+        self.early = early
+        self.patience = patience
+        self.name = engine if isinstance(engine, str) else type(_innermost(engine)).__name__
+        self._spec = engine if isinstance(engine, str) else None
+        self._lock = threading.Lock()
+        self._engine: TimedEngine | None = None
+        if isinstance(engine, str):
+            find_engine(engine)  # a misspelt name fails here, where it was written
+        else:
+            self._engine = TimedEngine(engine)
+
+    def load(self) -> None:
+        """Open the engine if that is still to do. Blocks, for a second or so; any thread may."""
+        with self._lock:
+            if self._engine is None and self._spec is not None:
+                self._engine = _borrow(self._spec)
+
+    async def open(self) -> TimedEngine:
+        """The engine, opened without blocking the event loop."""
+        if self._engine is None:
+            await asyncio.to_thread(self.load)
+        assert self._engine is not None
+        return self._engine
+
+    async def warm_up(self, voice: str | None = None) -> None:
+        """Open the engine and have it speak to nobody once."""
+        await warm_up(await self.open(), voice)
+
+    async def turn(self, *, sample_rate: int, template: SynthesisRequest) -> Turn:
+        """A turn to speak, with the settings of ``template``, at ``sample_rate`` hertz."""
+        return Turn(
+            await self.open(),
+            sample_rate=sample_rate,
+            template=template,
+            early=self.early,
+            patience=self.patience,
+        )
+
+    @property
+    def reads_pronunciations(self) -> bool:
+        """Whether the engine takes ``[word](/ipa/)``. Known once it is open."""
+        return bool(getattr(_innermost(self._engine), "reads_pronunciations", False))
+
+    async def aclose(self) -> None:
+        """Let go of an engine that was opened by name. It may be opened again."""
+        if self._spec is not None:
+            with self._lock:
+                engine, self._engine = self._engine, None
+            if engine is not None:
+                await _give_back(self._spec)
+
+
+@dataclass(slots=True)
+class _Shared:
+    engine: TimedEngine
+    users: int = 0
+
+
+_shared: dict[str, _Shared] = {}
+_shared_lock = threading.Lock()
+
+
+def _borrow(spec: str) -> TimedEngine:
+    with _shared_lock:  # held while it loads, so that two who ask at once don't load it twice
+        shared = _shared.get(spec) or _Shared(TimedEngine(open_engine(spec)))
+        _shared[spec] = shared
+        shared.users += 1
+        return shared.engine
+
+
+async def _give_back(spec: str) -> None:
+    with _shared_lock:
+        shared = _shared[spec]
+        shared.users -= 1
+        if shared.users:
+            return
+        del _shared[spec]
+    await shared.engine.aclose()
+
+
+def _innermost(engine: object) -> object:
+    while (inner := getattr(engine, "engine", None)) is not None:
+        engine = inner
+    return engine

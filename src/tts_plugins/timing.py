@@ -1,0 +1,116 @@
+"""Estimate word times for an engine that reports none.
+
+What a conversation remembers after a barge-in depends on them: without word times it is whole
+sentences or nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+
+from tts_plugins.engine import Engine
+from tts_plugins.text.words import estimate, units
+from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+
+_PACE = 0.065
+"""Seconds a unit of text takes until the voice has been heard: about 15 letters a second."""
+
+_LEARN = 0.3
+"""Weight of the newest utterance in what is known about a voice's pace."""
+
+_AUDIBLE = 0.01
+"""-40 dBFS: speech starts with the first sample above it."""
+
+
+class TimedEngine:
+    """The same engine, with words in every stream.
+
+    A stream in which the engine reports words passes through untouched. In any other, words are
+    spread over the text by its letters, released as their audio is made, and marked as not exact.
+    The pace of each voice is learnt from what it has said.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._pace: dict[str | None, float] = {}
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        pace = self._pace.get(request.voice, _PACE)
+        guess = _Guess(request.text, pace / request.speed)
+        reported = False
+        rate = 0
+        async with aclosing(self.engine.stream(request)) as chunks:
+            async for chunk in chunks:
+                rate = chunk.sample_rate
+                # An engine that reports words does so before speech begins, and so is known
+                # by now: nothing is guessed about silence.
+                reported = reported or bool(chunk.words)
+                yield chunk if reported else replace(chunk, words=tuple(guess.push(chunk)))
+        if reported or not rate:
+            return
+        if rest := tuple(guess.flush()):
+            yield AudioChunk(np.zeros(0, np.float32), rate, rest)
+        if guess.pace:
+            self._pace[request.voice] = pace + _LEARN * (guess.pace * request.speed - pace)
+
+    async def voices(self) -> Sequence[Voice]:
+        return await self.engine.voices()
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
+
+
+class _Guess:
+    """Where the words of one text are, given its audio as it comes."""
+
+    def __init__(self, text: str, pace: float) -> None:
+        self._words = list(estimate(text, pace))
+        self._guessed = units(text) * pace
+        self._units = units(text)
+        self._made = 0.0
+        self._speech: float | None = None
+        """When speech began, in seconds from the first sample."""
+        self._last = 0.0
+
+    @property
+    def pace(self) -> float:
+        """Seconds a unit really took; 0 when nothing was said."""
+        return self._spoken / self._units if self._units else 0.0
+
+    @property
+    def _spoken(self) -> float:
+        return 0.0 if self._speech is None else self._made - self._speech
+
+    def push(self, chunk: AudioChunk) -> Iterator[Word]:
+        """Take audio; yield the words that should start in it."""
+        if self._speech is None and (first := _first_audible(chunk.samples)) is not None:
+            self._speech = self._made + first / chunk.sample_rate
+        self._made += chunk.seconds
+        while self._words and self._speech is not None:
+            word = self._words[0]
+            if self._speech + word.start >= self._made:
+                return
+            yield self._place(self._words.pop(0), 1.0)
+
+    def flush(self) -> Iterator[Word]:
+        """End the audio; yield the words that were guessed to come later, where they must be."""
+        if self._speech is None:
+            self._speech = 0.0
+        stretch = self._spoken / self._guessed if self._guessed else 1.0
+        while self._words:
+            yield self._place(self._words.pop(0), stretch)
+
+    def _place(self, word: Word, stretch: float) -> Word:
+        begin = self._speech or 0.0
+        start = max(self._last, begin + word.start * stretch)
+        self._last = start
+        return replace(word, start=start, end=max(start, begin + word.end * stretch))
+
+
+def _first_audible(samples: Samples) -> int | None:
+    loud = np.abs(samples) > _AUDIBLE
+    return int(np.argmax(loud)) if loud.any() else None

@@ -1,0 +1,198 @@
+"""One bot turn: text in, one continuous timeline of audio and words out.
+
+What every framework needs and none does right is done here once: sentences, the listener's
+sample rate without a lost tail, words on one timeline, silence instead of nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+import numpy as np
+
+from tts_plugins.audio.resample import StreamResampler
+from tts_plugins.engine import Engine
+from tts_plugins.errors import EngineError, EngineTimeoutError, UnspeakableTextError
+from tts_plugins.phraser import Phraser
+from tts_plugins.playhead import Playhead
+from tts_plugins.text.sentences import SentenceSplitter
+from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Word
+
+logger = logging.getLogger(__name__)
+
+_BREATH = 0.02
+"""Seconds of silence for a text with nothing to say: both frameworks take a request without any
+audio for a broken service."""
+
+_CONTEXT = 300
+"""Characters of what was said before that an engine is told about."""
+
+
+class Turn:
+    """Speaks one turn, at the rate that the listener wants.
+
+    All chunks are at ``sample_rate``. Word times count from the first sample of the turn, and
+    their offsets from the first character of ``text``, everything given to the turn so far.
+
+    Args:
+        engine: What speaks; a TimedEngine if words matter.
+        sample_rate: Rate of the chunks, in hertz.
+        template: The request to speak with; each sentence takes the place of its text.
+        early: Whether ``say_all`` may start inside a sentence when its end takes long to come.
+        patience: Seconds a listener may hear nothing before EngineTimeoutError.
+        clock: Monotonic time in seconds. Tests pass their own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        sample_rate: int,
+        template: SynthesisRequest | None = None,
+        early: bool = True,
+        patience: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sample_rate = sample_rate
+        self.text = ""
+        """Everything given to the turn so far."""
+        self.stalled = 0.0
+        """Seconds for which a listener had run out of audio in the middle of the turn."""
+        self._engine = engine
+        self._template = template or SynthesisRequest("")
+        self._patience = patience
+        self._clock = clock
+        self._playhead = Playhead(clock())
+        self._samples = 0
+        self._early = early
+
+    @property
+    def seconds(self) -> float:
+        """Audio so far."""
+        return self._samples / self.sample_rate
+
+    def ahead(self) -> float:
+        """Seconds of audio that the listener hasn't heard yet."""
+        return self._playhead.ahead(self._clock())
+
+    def phraser(self) -> Phraser:
+        """What cuts this turn's text into pieces, for a caller who feeds ``say`` itself."""
+        return Phraser(
+            ahead=self.ahead,
+            language=self._template.language,
+            early=self._early,
+            clock=self._clock,
+        )
+
+    async def say_all(self, fragments: AsyncIterable[str]) -> AsyncGenerator[AudioChunk, None]:
+        """Speak text while it is being written."""
+        async with aclosing(_pieces(fragments, self.phraser())) as pieces:
+            async for piece in pieces:
+                async with aclosing(self.say(piece)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+
+    async def say(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+        """Speak a text sentence by sentence; a breath of silence if there is nothing in it to say.
+
+        Raises:
+            TTSError: What the engine raises, except UnspeakableTextError.
+            EngineError: If the engine returned no audio, or changed its rate on the way.
+            EngineTimeoutError: If the listener heard nothing for ``patience`` seconds.
+        """
+        before = self._samples
+        splitter = SentenceSplitter(self._template.language)
+        for sentence in [*splitter.push(text), *splitter.flush()]:
+            base = len(self.text)
+            self.text += sentence
+            if _speakable(sentence):
+                with suppress(UnspeakableTextError):
+                    async with aclosing(self._speak(sentence, base)) as chunks:
+                        async for chunk in chunks:
+                            yield chunk
+        if self._samples == before:
+            yield self._emit(np.zeros(round(_BREATH * self.sample_rate), np.float32), ())
+
+    async def _speak(self, sentence: str, base: int) -> AsyncGenerator[AudioChunk, None]:
+        spoken = sentence.strip()
+        base += sentence.index(spoken)
+        before, start = self._samples, self.seconds
+        request = replace(
+            self._template,
+            text=spoken,
+            due=self.ahead(),
+            previous_text=self.text[max(0, base - _CONTEXT) : base].strip(),
+        )
+        resampler: StreamResampler | None = None
+        async with aclosing(self._engine.stream(request)) as chunks:
+            while (chunk := await self._next(chunks)) is not None:
+                resampler = resampler or StreamResampler(chunk.sample_rate, self.sample_rate)
+                if chunk.sample_rate != resampler.from_rate:
+                    raise EngineError(
+                        f"the engine went from {resampler.from_rate} to {chunk.sample_rate} Hz"
+                        " within one utterance"
+                    )
+                words = (
+                    replace(w, offset=base + w.offset, start=start + w.start, end=start + w.end)
+                    for w in chunk.words
+                )
+                yield self._emit(resampler.push(chunk.samples), words)
+        if resampler:
+            yield self._emit(resampler.flush(), ())
+        if self._samples == before:
+            raise EngineError(f"the engine returned no audio for {len(spoken)} characters")
+
+    async def _next(self, chunks: AsyncGenerator[AudioChunk, None]) -> AudioChunk | None:
+        # A listener with audio left waits longer: the engine may rest while they catch up.
+        try:
+            async with asyncio.timeout(self._patience + self.ahead()):
+                return await anext(chunks, None)
+        except TimeoutError:
+            raise EngineTimeoutError(f"the engine gave no audio for {self._patience:g} s") from None
+
+    def _emit(self, samples: Samples, words: Iterable[Word]) -> AudioChunk:
+        chunk = AudioChunk(samples, self.sample_rate, tuple(words))
+        if len(samples):
+            silence = self._playhead.add(chunk.seconds, self._clock())
+            self.stalled += silence if self._samples else 0.0
+            self._samples += len(samples)
+        return chunk
+
+
+async def _pieces(fragments: AsyncIterable[str], phraser: Phraser) -> AsyncGenerator[str, None]:
+    """The pieces to speak of a text that is still being written, each as soon as it is due."""
+    source = aiter(fragments)
+    coming: asyncio.Task[str | None] | None = None
+    try:
+        while True:
+            # The next fragment keeps coming while the phraser looks at the clock, and while the
+            # pieces so far are spoken.
+            coming = coming or asyncio.create_task(_fetch(source))
+            await asyncio.wait([coming], timeout=phraser.wait())
+            if not coming.done():
+                pieces = phraser.poll()
+            else:
+                fragment, coming = coming.result(), None
+                if fragment is None:
+                    break
+                pieces = phraser.push(fragment)
+            for piece in pieces:
+                yield piece
+        for piece in phraser.flush():
+            yield piece
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def _fetch(source: AsyncIterator[str]) -> str | None:
+    return await anext(source, None)
+
+
+def _speakable(text: str) -> bool:
+    return any(character.isalnum() for character in text)

@@ -1,0 +1,332 @@
+"""The scheduler: who is served next, who waits, and what a closed stream leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+
+from tts_plugins.errors import EngineError, OverloadedError
+from tts_plugins.scheduler import Scheduler
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+
+RATE = 1000
+
+
+class SpyEngine:
+    """Steps when it is told to, writes down whose step it was.
+
+    The text of a request is ``name`` or ``name:chunks``; a chunk is ``seconds`` long.
+    """
+
+    def __init__(self, *, seconds: float = 0.5, before: Callable[[str], None] = lambda _: None):
+        self.steps: list[str] = []
+        self.closed: list[str] = []
+        self.shut = False
+        self.most_at_once = 0
+        self._seconds = seconds
+        self._before = before
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        name, _, count = request.text.partition(":")
+        try:
+            for _ in range(int(count or 4)):
+                with self._lock:
+                    self._now += 1
+                    self.most_at_once = max(self.most_at_once, self._now)
+                    self.steps.append(name)
+                self._before(name)
+                with self._lock:
+                    self._now -= 1
+                yield AudioChunk(np.zeros(int(self._seconds * RATE), np.float32), RATE)
+        finally:
+            self.closed.append(name)
+
+    def voices(self) -> Sequence[Voice]:
+        return [Voice("spy", "und")]
+
+    def close(self) -> None:
+        self.shut = True
+
+
+async def drain(scheduler: Scheduler, text: str, due: float = 0.0) -> int:
+    count = 0
+    async with aclosing(scheduler.stream(SynthesisRequest(text, due=due))) as chunks:
+        async for _ in chunks:
+            count += 1
+    return count
+
+
+class Turnstile:
+    """Lets one step through at a time, so that a test decides when each one happens."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Semaphore(0)
+        self.pass_ = threading.Semaphore(0)
+
+    def __call__(self, name: str) -> None:
+        self.arrived.release()
+        self.pass_.acquire()
+
+    async def hold(self) -> None:
+        """Wait until a step stands before the turnstile."""
+        assert await asyncio.to_thread(self.arrived.acquire, timeout=5)
+
+    def open(self) -> None:
+        self.pass_.release(10_000)
+
+
+async def order_of(requests: list[tuple[str, float]], *, guard: float, seconds: float) -> str:
+    """The order of steps when all requests stand in line before the first step ends."""
+    gate = Turnstile()
+    engine = SpyEngine(seconds=seconds, before=gate)
+    scheduler = Scheduler(engine, guard=guard, max_ahead=math.inf, clock=lambda: 100.0)
+    first = asyncio.create_task(drain(scheduler, "a"))
+    await gate.hold()
+    others = [asyncio.create_task(drain(scheduler, *request)) for request in requests]
+    await asyncio.sleep(0)
+    gate.open()
+    await asyncio.gather(first, *others)
+    await scheduler.aclose()
+    return "".join(engine.steps)
+
+
+async def test_a_new_stream_is_let_in_when_everyone_has_audio_to_spare() -> None:
+    # After one step "a" has half a second, more than the guard, so "b" begins; from then on
+    # whoever runs dry first is next.
+    assert await order_of([("b", 0.0)], guard=0.3, seconds=0.5) == "abababab"
+
+
+async def test_a_new_stream_waits_while_someone_has_less_than_the_guard() -> None:
+    # "a" has 0.2 s after one step and 0.4 s after two.
+    assert await order_of([("b", 0.0)], guard=0.3, seconds=0.2) == "aabbabab"
+
+
+async def test_a_listener_in_the_middle_of_a_turn_comes_by_when_it_runs_dry() -> None:
+    # "c" still has a second of its last sentence to hear: it is served when "a" has more.
+    assert await order_of([("c", 1.0)], guard=0.3, seconds=0.4) == "aaacaccc"
+
+
+async def test_new_streams_are_let_in_in_the_order_of_their_coming() -> None:
+    order = await order_of([("b", 0.0), ("c", 0.0), ("d", 0.0)], guard=0.3, seconds=0.5)
+    assert order[:4] == "abcd"
+
+
+async def test_no_more_steps_at_once_than_workers() -> None:
+    barrier = threading.Barrier(2)
+
+    def together(name: str) -> None:
+        barrier.wait(5)  # breaks unless two steps really run at once
+
+    engine = SpyEngine(before=together)
+    scheduler = Scheduler(engine, workers=2, max_ahead=math.inf)
+    assert await asyncio.gather(drain(scheduler, "a"), drain(scheduler, "b")) == [4, 4]
+    await scheduler.aclose()
+    assert engine.most_at_once == 2
+
+
+async def test_one_worker_never_steps_twice_at_once() -> None:
+    engine = SpyEngine()
+    scheduler = Scheduler(engine, max_ahead=math.inf)
+    await asyncio.gather(*(drain(scheduler, f"{n}:9") for n in range(20)))
+    await scheduler.aclose()
+    assert engine.most_at_once == 1
+    assert len(engine.steps) == 180
+    assert len(engine.closed) == 20
+
+
+async def test_a_cancelled_caller_doesnt_wait_for_the_step() -> None:
+    gate = Turnstile()
+    engine = SpyEngine(before=gate)
+    scheduler = Scheduler(engine)
+    task = asyncio.create_task(drain(scheduler, "a"))
+    await gate.hold()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task  # returns though the step still stands before the turnstile
+    assert engine.closed == []
+    gate.open()
+    assert await drain(scheduler, "b") == 4
+    await scheduler.aclose()
+    assert engine.steps == ["a", "b", "b", "b", "b"]
+    assert engine.closed == ["a", "b"]
+
+
+async def test_a_closed_stream_frees_its_place_at_once() -> None:
+    gate = Turnstile()
+    engine = SpyEngine(before=gate)
+    scheduler = Scheduler(engine, max_streams=1)
+    task = asyncio.create_task(drain(scheduler, "a"))
+    await gate.hold()
+    with pytest.raises(OverloadedError):
+        await drain(scheduler, "b")
+    task.cancel()
+    await asyncio.wait([task])
+    gate.open()
+    assert await drain(scheduler, "c") == 4
+    await scheduler.aclose()
+
+
+async def test_a_stream_that_is_closed_between_steps_is_closed_in_the_engine() -> None:
+    engine = SpyEngine()
+    scheduler = Scheduler(engine, max_ahead=0.4)
+    chunks = scheduler.stream(SynthesisRequest("a:100"))
+    await anext(chunks)
+    await chunks.aclose()
+    await scheduler.aclose()
+    assert engine.closed == ["a"]
+    assert len(engine.steps) <= 2
+
+
+async def test_overload_says_how_long_it_will_last() -> None:
+    now = [0.0]
+    scheduler = Scheduler(SpyEngine(), max_streams=2, clock=lambda: now[0])
+    a, b = (scheduler.stream(SynthesisRequest(name)) for name in "ab")
+    await anext(a)
+    await anext(b)
+    with pytest.raises(OverloadedError, match="all 2 streams are in use") as refusal:
+        await drain(scheduler, "c")
+    assert refusal.value.status_code == 429
+    assert refusal.value.retryable
+    assert refusal.value.retry_after == 1.5  # two streams of three seconds: one ends every 1.5 s
+    await a.aclose()
+    await b.aclose()
+    assert scheduler.expected_wait() == 0
+    await scheduler.aclose()
+
+
+async def test_a_stream_rests_when_it_is_far_enough_ahead() -> None:
+    engine = SpyEngine(seconds=0.5)
+    now = [0.0]
+    scheduler = Scheduler(engine, max_ahead=1.0, clock=lambda: now[0])
+    async with aclosing(scheduler.stream(SynthesisRequest("a:100"))) as chunks:
+        for _ in range(3):
+            await anext(chunks)
+        resting = asyncio.ensure_future(anext(chunks))
+        await asyncio.wait([resting], timeout=0.02)
+        assert len(engine.steps) == 3  # 1.5 s ahead of a clock that stands still
+        now[0] = 10.0
+        await resting
+        assert len(engine.steps) >= 4
+    await scheduler.aclose()
+
+
+async def test_a_failing_engine_becomes_an_engine_error_with_its_cause() -> None:
+    def fail(name: str) -> None:
+        if name == "bad":
+            raise RuntimeError("no luck")
+
+    scheduler = Scheduler(SpyEngine(before=fail))
+    with pytest.raises(EngineError, match="RuntimeError: no luck") as failure:
+        await drain(scheduler, "bad")
+    assert isinstance(failure.value.__cause__, RuntimeError)
+    assert await drain(scheduler, "good") == 4
+    await scheduler.aclose()
+
+
+async def test_an_engine_that_hangs_costs_one_thread_and_nobody_elses_voice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_plugins.scheduler._PATIENCE", 0.01)
+    forever = threading.Event()
+    hanging = threading.Event()
+
+    def hang(name: str) -> None:
+        if name == "hang":
+            hanging.set()
+            forever.wait(10)
+
+    engine = SpyEngine(before=hang)
+    scheduler = Scheduler(engine)
+    task = asyncio.create_task(drain(scheduler, "hang"))
+    assert await asyncio.to_thread(hanging.wait, 5)
+    task.cancel()
+    await asyncio.wait([task])
+    assert await asyncio.wait_for(drain(scheduler, "b"), 5) == 4
+    forever.set()
+    await scheduler.aclose()
+    assert engine.steps == ["hang", "b", "b", "b", "b"]
+
+
+async def test_closing_the_scheduler_ends_its_streams_with_an_error() -> None:
+    engine = SpyEngine()
+    scheduler = Scheduler(engine, max_ahead=0.4)
+    chunks = scheduler.stream(SynthesisRequest("a:100"))
+    await anext(chunks)
+    await scheduler.aclose()
+    with pytest.raises(EngineError, match="closed"):
+        while True:
+            await anext(chunks)
+    assert engine.shut
+    with pytest.raises(EngineError, match="open it again"):
+        await drain(scheduler, "b")
+    await scheduler.aclose()
+
+
+def test_streams_of_several_event_loops_share_one_scheduler() -> None:
+    scheduler = Scheduler(SpyEngine(), max_ahead=math.inf)
+    counts: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: counts.append(asyncio.run(drain(scheduler, f"{n}:5"))))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    scheduler.close()
+    assert counts == [5, 5, 5, 5]
+
+
+def test_a_listener_whose_event_loop_is_gone_gives_its_place_back() -> None:
+    gate = Turnstile()
+    scheduler = Scheduler(SpyEngine(before=gate), max_streams=1)
+    loop = asyncio.new_event_loop()
+    chunks = scheduler.stream(SynthesisRequest("a:100"))
+    waiting = loop.create_task(anext(chunks))  # type: ignore[arg-type]
+    loop.call_later(0, loop.stop)
+    loop.run_forever()
+    waiting.cancel()
+    loop.run_until_complete(asyncio.wait([waiting]))
+    loop.close()
+    del chunks, waiting
+    gc.collect()
+    gate.open()
+    assert asyncio.run(drain(scheduler, "b")) == 4
+    scheduler.close()
+
+
+async def test_interrupted_streams_leave_no_thread_and_no_stream_behind() -> None:
+    engine = SpyEngine(seconds=0.01)
+    scheduler = Scheduler(engine, max_ahead=math.inf)
+    for n in range(200):
+        chunks = scheduler.stream(SynthesisRequest(f"{n}:1000"))
+        await anext(chunks)
+        await chunks.aclose()
+    await drain(scheduler, "last")
+    await scheduler.aclose()
+    assert len(engine.closed) == 201
+    assert not [thread for thread in threading.enumerate() if thread.name == "tts-engine"]
+
+
+@pytest.mark.parametrize("turns_of_the_loop", range(12))
+async def test_cancellation_at_every_await_leaves_the_next_stream_whole(
+    turns_of_the_loop: int,
+) -> None:
+    engine = SpyEngine(seconds=0.1)
+    scheduler = Scheduler(engine, max_streams=1, max_ahead=math.inf)
+    task = asyncio.create_task(drain(scheduler, "a"))
+    for _ in range(turns_of_the_loop):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert await drain(scheduler, "b") == 4
+    await scheduler.aclose()
