@@ -306,7 +306,7 @@ def _close(stream: _Stream) -> None:
     try:
         if stream.chunks is not None:
             stream.chunks.close()
-    except BaseException:  # noqa: BLE001  as in _step; and there is nobody left to tell
+    except BaseException:  # as in _step; and there is nobody left to tell
         logger.exception("an engine failed while it closed a stream")
 
 
