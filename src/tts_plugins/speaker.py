@@ -8,10 +8,12 @@ owner's to close.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from dataclasses import dataclass
 
 from tts_plugins.engine import Engine, warm_up
+from tts_plugins.errors import InvalidRequestError
 from tts_plugins.registry import find_engine, open_engine
 from tts_plugins.timing import TimedEngine
 from tts_plugins.turn import Turn
@@ -81,6 +83,19 @@ class Speaker:
                 engine, self._engine = self._engine, None
             if engine is not None:
                 await _give_back(self._spec)
+
+
+def settings(*, voice: str | None, language: str | None, speed: float) -> SynthesisRequest:
+    """A template for turns; what no engine could take fails here, where it was written.
+
+    Raises:
+        InvalidRequestError: If one of them can't be meant.
+    """
+    if voice == "" or language == "":
+        raise InvalidRequestError("a voice or language of '' is none; None means the default")
+    if not 0 < speed < math.inf:
+        raise InvalidRequestError(f"speed {speed} is not a ratio to the voice's natural pace")
+    return SynthesisRequest("", voice=voice, language=language, speed=speed)
 
 
 @dataclass(slots=True)
