@@ -90,12 +90,15 @@ class Turn:
         )
 
     async def say_all(self, fragments: AsyncIterable[str]) -> AsyncGenerator[AudioChunk, None]:
-        """Speak text while it is being written."""
+        """Speak text while it is being written; a breath of silence if there is nothing in it to say."""
+        before, text = self._samples, self.text
         async with aclosing(_pieces(fragments, self.phraser())) as pieces:
             async for piece in pieces:
-                async with aclosing(self.say(piece)) as chunks:
+                async with aclosing(self._say(piece)) as chunks:
                     async for chunk in chunks:
                         yield chunk
+        if self._samples == before and self.text != text:
+            yield self._breathe()
 
     async def say(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Speak a text sentence by sentence; a breath of silence if there is nothing in it to say.
@@ -106,6 +109,13 @@ class Turn:
             EngineTimeoutError: If the listener heard nothing for ``patience`` seconds.
         """
         before = self._samples
+        async with aclosing(self._say(text)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        if self._samples == before:
+            yield self._breathe()
+
+    async def _say(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         splitter = SentenceSplitter(self._template.language)
         for sentence in [*splitter.push(text), *splitter.flush()]:
             base = len(self.text)
@@ -115,8 +125,6 @@ class Turn:
                     async with aclosing(self._speak(sentence, base)) as chunks:
                         async for chunk in chunks:
                             yield chunk
-        if self._samples == before:
-            yield self._emit(np.zeros(round(_BREATH * self.sample_rate), np.float32), ())
 
     async def _speak(self, sentence: str, base: int) -> AsyncGenerator[AudioChunk, None]:
         spoken = sentence.strip()
@@ -154,6 +162,9 @@ class Turn:
                 return await anext(chunks, None)
         except TimeoutError:
             raise EngineTimeoutError(f"the engine gave no audio for {self._patience:g} s") from None
+
+    def _breathe(self) -> AudioChunk:
+        return self._emit(np.zeros(round(_BREATH * self.sample_rate), np.float32), ())
 
     def _emit(self, samples: Samples, words: Iterable[Word]) -> AudioChunk:
         chunk = AudioChunk(samples, self.sample_rate, tuple(words))
