@@ -90,7 +90,7 @@ class Turn:
         )
 
     async def say_all(self, fragments: AsyncIterable[str]) -> AsyncGenerator[AudioChunk, None]:
-        """Speak text while it is being written; a breath of silence if there is nothing in it to say."""
+        """Speak text while it is being written; a breath of silence if none of it can be said."""
         before, text = self._samples, self.text
         async with aclosing(_pieces(fragments, self.phraser())) as pieces:
             async for piece in pieces:
