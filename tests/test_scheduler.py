@@ -128,7 +128,8 @@ async def test_no_more_steps_at_once_than_workers() -> None:
 
     engine = SpyEngine(before=together)
     scheduler = Scheduler(engine, workers=2, max_ahead=math.inf)
-    assert await asyncio.gather(drain(scheduler, "a"), drain(scheduler, "b")) == [4, 4]
+    counts = await asyncio.gather(drain(scheduler, "a"), drain(scheduler, "b"))
+    assert list(counts) == [4, 4]
     await scheduler.aclose()
     assert engine.most_at_once == 2
 
@@ -263,8 +264,7 @@ async def test_closing_the_scheduler_ends_its_streams_with_an_error() -> None:
     await anext(chunks)
     await scheduler.aclose()
     with pytest.raises(EngineError, match="closed"):
-        while True:
-            await anext(chunks)
+        [chunk async for chunk in chunks]
     assert engine.shut
     with pytest.raises(EngineError, match="open it again"):
         await drain(scheduler, "b")
@@ -291,7 +291,7 @@ def test_a_listener_whose_event_loop_is_gone_gives_its_place_back() -> None:
     scheduler = Scheduler(SpyEngine(before=gate), max_streams=1)
     loop = asyncio.new_event_loop()
     chunks = scheduler.stream(SynthesisRequest("a:100"))
-    waiting = loop.create_task(anext(chunks))  # type: ignore[arg-type]
+    waiting = loop.create_task(anext(chunks))
     loop.call_later(0, loop.stop)
     loop.run_forever()
     waiting.cancel()

@@ -46,7 +46,7 @@ async def test_wrong_samples_are_seen() -> None:
     class Integers(ToneEngine):
         def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
             for chunk in super().synthesize(request):
-                yield AudioChunk((chunk.samples * 32767).astype(np.int16), 24000)  # type: ignore[arg-type]
+                yield AudioChunk((chunk.samples * 32767).astype(np.int16), 24000)
 
     assert "samples are mono float32 in range and of one rate" in await failures(Integers())
 
