@@ -1,1 +1,47 @@
-"""Voices for voice agents: one engine contract, and adapters for the frameworks that speak."""
+"""Voices for voice agents: one engine contract, and adapters for the frameworks that speak.
+
+What is here is light. A turn of a conversation is in ``tts_plugins.turn``, the frameworks'
+services are in ``tts_plugins.adapters``, and the contract's checker in ``tts_plugins.testing``.
+"""
+
+from tts_plugins.engine import BlockingEngine, Engine, VoiceCloner, warm_up
+from tts_plugins.errors import (
+    EngineError,
+    EngineNotFoundError,
+    EngineTimeoutError,
+    InvalidRequestError,
+    MissingDependencyError,
+    OverloadedError,
+    TTSError,
+    UnreadableTextWarning,
+    UnspeakableTextError,
+    VoiceNotFoundError,
+)
+from tts_plugins.registry import engine_names, open_engine
+from tts_plugins.scheduler import Scheduler
+from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+
+__all__ = [
+    "AudioChunk",
+    "BlockingEngine",
+    "Engine",
+    "EngineError",
+    "EngineNotFoundError",
+    "EngineTimeoutError",
+    "InvalidRequestError",
+    "MissingDependencyError",
+    "OverloadedError",
+    "Samples",
+    "Scheduler",
+    "SynthesisRequest",
+    "TTSError",
+    "UnreadableTextWarning",
+    "UnspeakableTextError",
+    "Voice",
+    "VoiceCloner",
+    "VoiceNotFoundError",
+    "Word",
+    "engine_names",
+    "open_engine",
+    "warm_up",
+]
