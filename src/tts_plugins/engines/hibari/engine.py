@@ -1,0 +1,260 @@
+"""HibariEngine: checks a request, picks the voice, yields the chunks with their words."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+from hibari.g2p import G2P
+from hibari.voices import VOICES
+
+from tts_plugins.engines.hibari import download, ipa
+from tts_plugins.engines.hibari.reading import Reading, read
+from tts_plugins.engines.hibari.source import read_items
+from tts_plugins.engines.hibari.timing import unheard, words_of
+from tts_plugins.engines.hibari.vocoder import SAMPLE_RATE
+from tts_plugins.engines.hibari.voice import LONGEST, load
+from tts_plugins.engines.hibari.voice import Voice as Speaker
+from tts_plugins.errors import (
+    EngineError,
+    InvalidRequestError,
+    UnreadableTextWarning,
+    UnspeakableTextError,
+    VoiceNotFoundError,
+)
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
+
+logger = logging.getLogger(__name__)
+
+_SLOWEST, _FASTEST = 0.5, 2.0
+_NOTHING = SAMPLE_RATE // 50
+"""Samples of silence that carry words of which nothing is heard, when no sound follows."""
+
+_T = TypeVar("_T")
+
+
+class HibariEngine:
+    """A neural English voice, bundled; streamed on one CPU core at many times real time.
+
+    A request is spoken as one sentence, without looking for others in it, up to 400 phonemes
+    (about as many characters) in one breath. ``options["seed"]: int`` makes the audio repeatable.
+    ``[word](/phonemes/)`` in the text pronounces a word: see ``pronunciation``.
+
+    Loading takes up to a second: construct it before the first caller, and off the event loop.
+    One engine serves any number of streams and threads.
+
+    Args:
+        voice: Default voice; ``voices()`` lists them.
+        model: An ONNX file to use for that voice instead of its own.
+
+    Raises:
+        VoiceNotFoundError: hibari has no such voice.
+        EngineError: The file can't be loaded, or not be downloaded.
+    """
+
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
+        _check_voice(voice)
+        self._default = voice
+        self._speakers: dict[str, _Lazy[Speaker]] = {
+            name: _Lazy(partial(_load_speaker, name)) for name in VOICES
+        }
+        if model is not None:
+            self._speakers[voice] = _Lazy(partial(load, Path(model)))
+        self._readers = {british: _Lazy(partial(_load_reader, british)) for british in (False, True)}
+        self._reported: set[tuple[str, str]] = set()
+        self._closed = False
+        # The dictionary is parsed while ONNX Runtime, which lets go of the GIL, loads the network.
+        with ThreadPoolExecutor(1, "hibari-load") as loader:
+            loading = loader.submit(self._speakers[voice])
+            self._readers[VOICES[voice]["british"]]()
+            loading.result()
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Speak, one chunk per step: 0.2 s of audio first, later 1 s.
+
+        Silence in front is left out but for 40 ms, and kept behind only as long as the pause
+        after a sentence; less when the text doesn't end one.
+
+        Raises:
+            InvalidRequestError: An unknown option, a speed outside 0.5 to 2, another language.
+            VoiceNotFoundError: hibari has no such voice.
+            UnspeakableTextError: Nothing in the text can be read aloud.
+            EngineError: The voice can't be loaded, or not be downloaded.
+
+        Warns:
+            UnreadableTextWarning: Part of the text is in a script that the voice can't read.
+        """
+        if self._closed:
+            raise EngineError("this hibari engine is closed; open another one")
+        voice = self._default if request.voice is None else request.voice
+        _check_voice(voice)
+        _check_language(request.language)
+        if not _SLOWEST <= request.speed <= _FASTEST:
+            raise InvalidRequestError(f"speed {request.speed} is outside {_SLOWEST} to {_FASTEST}")
+        rng = np.random.default_rng(_seed(request.options))
+        speaker = self._speakers[voice]()
+        reader = self._readers[VOICES[voice]["british"]]()
+
+        scripts: set[str] = set()
+        samples = 0
+        late: list[Word] = []
+        for reading in read(read_items(request.text, scripts.add), reader):
+            self._report(voice, scripts)
+            if not reading.audible:
+                late += unheard(reading, samples / SAMPLE_RATE)
+                continue
+            for chunk in _speak(reading, speaker, request.speed, rng, samples):
+                yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
+                samples += len(chunk.samples)
+                late = []
+        self._report(voice, scripts)
+        if not samples:
+            raise UnspeakableTextError(
+                _cannot_read(voice, sorted(scripts)) if scripts else "no word in the text"
+            )
+        if late:
+            yield AudioChunk(np.zeros(_NOTHING, np.float32), SAMPLE_RATE, tuple(late))
+
+    def voices(self) -> Sequence[Voice]:
+        """All voices of hibari; those that aren't ``ready`` are downloaded on first use."""
+        return [_describe(name) for name in VOICES]
+
+    def close(self) -> None:
+        """Let go of the networks. Streams that are open may go on to their end."""
+        self._closed = True
+        for lazy in (*self._speakers.values(), *self._readers.values()):
+            lazy.drop()
+
+    @staticmethod
+    def pronunciation(word: str, ipa_or_phonemes: str) -> str:
+        """``word`` marked up for the text of a request, so that it is said in this way.
+
+        Args:
+            word: What stands in the text, and is shown to whoever reads along.
+            ipa_or_phonemes: IPA such as ``ˈnaɪki``, with or without slashes.
+
+        Raises:
+            InvalidRequestError: A symbol that the voice has no sound for.
+        """
+        return ipa.markup(word, ipa_or_phonemes)
+
+    def _report(self, voice: str, scripts: set[str]) -> None:
+        """Tell of scripts that were met: each once per voice in the log, never the text."""
+        for script in sorted(scripts):
+            message = _cannot_read(voice, [script])
+            if (voice, script) not in self._reported:
+                self._reported.add((voice, script))
+                logger.warning(message)
+            warnings.warn(UnreadableTextWarning(message), stacklevel=3)
+
+
+class _Lazy(Generic[_T]):
+    """Makes something when it is first asked for, once, whoever asks; again if that failed."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: _T | None = None
+
+    def __call__(self) -> _T:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def drop(self) -> None:
+        self._made = None
+
+
+def _speak(
+    reading: Reading, speaker: Speaker, speed: float, rng: np.random.Generator, before: int
+) -> Iterator[AudioChunk]:
+    """The chunks of one reading, with each word no later than it is heard.
+
+    Args:
+        before: Samples of the utterance before this reading.
+    """
+    for begin, end in _runs(reading.phonemes):
+        pause = reading.ends_sentence and end == len(reading.phonemes)
+        speech = speaker.speak(reading.phonemes[begin:end], speed, rng, pause=pause)
+        words: list[Word] = []
+        if speech.bounds is not None and speech.length is not None:
+            at, seconds = before / SAMPLE_RATE, speech.length / SAMPLE_RATE
+            words = words_of(reading, begin, speech.bounds, at, seconds)
+        stop = before + (speech.length or 0)
+        for samples in speech.chunks:
+            before += len(samples)
+            due = [w for w in words if w.start * SAMPLE_RATE < before or before == stop]
+            words = words[len(due) :]
+            yield AudioChunk(samples, SAMPLE_RATE, tuple(due))
+
+
+def _runs(phonemes: str) -> Iterator[tuple[int, int]]:
+    """Where to cut phonemes that are too many for one run: only an endless word has so many."""
+    begin = 0
+    while len(phonemes) - begin > LONGEST:
+        space = phonemes.rfind(" ", begin + LONGEST // 2, begin + LONGEST)
+        end = space + 1 if space >= 0 else begin + LONGEST
+        yield begin, end
+        begin = end
+    yield begin, len(phonemes)
+
+
+def _load_speaker(voice: str) -> Speaker:
+    return load(download.fetch(voice))
+
+
+def _load_reader(british: bool) -> G2P:  # noqa: FBT001 - a key, not a flag
+    reader = G2P(british=british)
+    # Touched so that the reader of unknown words is there before the first unknown word.
+    _ = reader.oov
+    return reader
+
+
+def _check_voice(voice: str) -> None:
+    if voice not in VOICES:
+        raise VoiceNotFoundError(voice, VOICES)
+
+
+def _check_language(language: str | None) -> None:
+    if language is not None and language.replace("_", "-").split("-")[0].lower() != "en":
+        raise InvalidRequestError(
+            f"hibari speaks English ('en' or 'en-...'), not {language!r}; "
+            "choose an engine for that language"
+        )
+
+
+def _seed(options: Mapping[str, object]) -> int | None:
+    if unknown := sorted(set(options) - {"seed"}):
+        raise InvalidRequestError(f"hibari has no option {', '.join(unknown)}; it has: seed")
+    seed = options.get("seed")
+    if seed is None:
+        return None
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InvalidRequestError(f"the option seed is an int from 0 up, not {seed!r}")
+    return seed
+
+
+def _cannot_read(voice: str, scripts: Sequence[str]) -> str:
+    return (
+        f"the hibari voice {voice!r} can't read {', '.join(scripts)} script; "
+        "choose an engine or a voice for that language"
+    )
+
+
+def _describe(name: str) -> Voice:
+    entry = VOICES[name]
+    description = f"{entry['accent']}, {entry['gender']}"
+    ready = download.path_of(name).exists()
+    if not ready:
+        description += f", downloaded on first use ({entry['bytes'] / 1e6:.1f} MB)"
+    return Voice(name, entry["language"], description, ready)

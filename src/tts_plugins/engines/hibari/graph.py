@@ -1,0 +1,291 @@
+"""Cut hibari's network in two in memory, and make its second half resumable.
+
+```
+ids, speed -> text encoders -> durations -> pitch, energy -> [ features ] -> decoder -> heads
+              '------------------ text half ------------------'  '----- decoder half -----'
+```
+The parts are found by structure, since node names change from export to export: the durations are
+what the only CumSum sums up, the features are the Concat that takes the logarithm of the pitch in,
+and the heads come out of one Split of a transposed tensor.
+
+The decoder is a stack of convolutions padded to keep their length, and of operations that look at
+one frame at a time. Each such convolution is given a memory of the frames before::
+
+    conv(pad(x))   becomes   y = concat(memory, x, end);  conv(y);  memory' = y[-span:]
+
+where ``end`` is empty until the last call and the zeros of the padding then. What bypasses the
+convolution takes the middle of ``y``, so that it waits for the same frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class UnknownGraphError(Exception):
+    """The network isn't built like the ones that can be cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one convolution keeps from call to call."""
+
+    name: str
+    """Input that takes it."""
+    update: str
+    """Output that gives it back."""
+    end: str
+    """Input that takes what follows the frames of a call: nothing, or zeros at the end."""
+    channels: int
+    half: int
+    """Frames that the convolution looks ahead; it looks as far back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A network cut in two. Serialized models, and the names of what goes in and out."""
+
+    text: bytes
+    """ids [1, n], speed [1] -> ``durations``, ``features`` [1, channels, frames], ``pitch``."""
+    decoder: bytes
+    """``features`` -> ``spectra`` [1, frames, 3005], memories."""
+    whole: bytes
+    """The network as it was, giving ``durations`` and ``features`` as well: the reference."""
+    durations: str
+    """int64, one for each id, in units of two frames."""
+    features: str
+    pitch: str
+    """Hertz, shape [1, frames]."""
+    spectra: str
+    memories: tuple[Memory, ...]
+
+    @property
+    def context(self) -> int:
+        """Frames that the decoder looks ahead, and back."""
+        return sum(memory.half for memory in self.memories)
+
+
+def cut(data: bytes) -> Halves:
+    """Cut a serialized network.
+
+    Raises:
+        UnknownGraphError: A part wasn't found; the message says which.
+    """
+    model = onnx.load_model_from_string(data)
+    graph = _Graph(model)
+    outputs = [output.name for output in model.graph.output]
+    *heads, pitch = outputs
+    durations = graph.only("CumSum").input[0]
+    features, channels = _features(graph)
+    spectra = _spectra(graph, heads)
+
+    number, whole_number = TensorProto.FLOAT, TensorProto.INT64
+    taken = [helper.make_tensor_value_info(features, number, [1, channels, "frames"])]
+    known = [
+        *taken,
+        helper.make_tensor_value_info(durations, whole_number, None),
+        helper.make_tensor_value_info(pitch, number, [1, "frames"]),
+    ]
+    decoder_nodes = graph.between([features], [spectra])
+    if graph.inputs_of(decoder_nodes) - {features}:
+        raise UnknownGraphError("the decoder takes more than the features")
+    resumable, memories, constants = _resumable(graph, decoder_nodes)
+    text_nodes = graph.between([i.name for i in model.graph.input], [o.name for o in known])
+
+    memory_inputs = [
+        helper.make_tensor_value_info(memory.name, number, [1, memory.channels, None])
+        for memory in memories
+    ]
+    ends = {memory.end: memory.channels for memory in memories}
+    end_inputs = [
+        helper.make_tensor_value_info(name, number, [1, width, None])
+        for name, width in ends.items()
+    ]
+    updates = [
+        helper.make_tensor_value_info(memory.update, number, [1, memory.channels, None])
+        for memory in memories
+    ]
+    wanted = [helper.make_tensor_value_info(spectra, number, [1, None, None]), *updates]
+    text = graph.model(text_nodes, list(model.graph.input), known)
+    decoder = graph.model(resumable, [*taken, *memory_inputs, *end_inputs], wanted, constants)
+    model.graph.output.extend(known[:2])
+    return Halves(
+        text.SerializeToString(),
+        decoder.SerializeToString(),
+        model.SerializeToString(),
+        durations,
+        features,
+        pitch,
+        spectra,
+        tuple(memories),
+    )
+
+
+class _Graph:
+    """Who makes and who takes each tensor of a model."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self.weights = {weight.name: weight for weight in model.graph.initializer}
+        self.maker = {name: node for node in model.graph.node for name in node.output}
+        self._takers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self._takers.setdefault(name, []).append(node)
+
+    def only(self, operation: str) -> onnx.NodeProto:
+        found = [node for node in self._model.graph.node if node.op_type == operation]
+        if len(found) != 1:
+            raise UnknownGraphError(f"{len(found)} {operation} nodes instead of one")
+        return found[0]
+
+    def takers(self, name: str) -> list[onnx.NodeProto]:
+        return self._takers.get(name, [])
+
+    def between(self, starts: Iterable[str], ends: Iterable[str]) -> list[onnx.NodeProto]:
+        """The nodes that lead to ``ends``, not looking beyond ``starts``, in order."""
+        seen = set(starts)
+        needed: set[int] = set()
+        waiting = list(ends)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name not in self.maker:
+                continue
+            seen.add(name)
+            node = self.maker[name]
+            needed.add(id(node))
+            waiting.extend(node.input)
+        return [node for node in self._model.graph.node if id(node) in needed]
+
+    def inputs_of(self, nodes: list[onnx.NodeProto]) -> set[str]:
+        """The tensors that ``nodes`` take and that neither they nor the weights provide."""
+        made = {name for node in nodes for name in node.output}
+        taken = {name for node in nodes for name in node.input if name}
+        return taken - made - self.weights.keys()
+
+    def model(
+        self,
+        nodes: list[onnx.NodeProto],
+        inputs: list[onnx.ValueInfoProto],
+        outputs: list[onnx.ValueInfoProto],
+        constants: Iterable[onnx.TensorProto] = (),
+    ) -> onnx.ModelProto:
+        """A model of ``nodes`` alone, with the weights that they use."""
+        used = {name for node in nodes for name in node.input}
+        weights = [*(w for name, w in self.weights.items() if name in used), *constants]
+        graph = helper.make_graph(nodes, "part", inputs, outputs, weights)
+        return helper.make_model(
+            graph,
+            opset_imports=self._model.opset_import,
+            ir_version=self._model.ir_version,
+        )
+
+
+def _features(graph: _Graph) -> tuple[str, int]:
+    """The Concat downstream of the only Log that feeds a convolution, and its channels."""
+    node = graph.only("Log")
+    for _ in range(4):
+        takers = graph.takers(node.output[0])
+        if len(takers) != 1:
+            break
+        node = takers[0]
+        if node.op_type == "Concat":
+            for taker in graph.takers(node.output[0]):
+                if taker.op_type == "Conv":
+                    return node.output[0], _channels(graph, taker)
+    raise UnknownGraphError("no features made of the logarithm of the pitch")
+
+
+def _spectra(graph: _Graph, heads: list[str]) -> str:
+    """The tensor of all heads side by side, frame by frame: before Transpose and Split."""
+    split = graph.maker.get(heads[0]) if heads else None
+    if split is None or split.op_type != "Split" or list(split.output) != heads:
+        raise UnknownGraphError("the heads don't come out of one Split")
+    transpose = graph.maker.get(split.input[0])
+    if transpose is None or transpose.op_type != "Transpose":
+        raise UnknownGraphError("no Transpose before the heads")
+    if _attributes(transpose).get("perm") != [0, 2, 1]:
+        raise UnknownGraphError("an unknown Transpose before the heads")
+    return str(transpose.input[0])
+
+
+def _resumable(
+    graph: _Graph, nodes: list[onnx.NodeProto]
+) -> tuple[list[onnx.NodeProto], list[Memory], list[onnx.TensorProto]]:
+    """The nodes of the decoder with a memory for each convolution, and the constants they need."""
+    made: list[onnx.NodeProto] = []
+    memories: list[Memory] = []
+    constants: dict[str, onnx.TensorProto] = {}
+    delayed: dict[str, str] = {}
+
+    def constant(value: int) -> str:
+        name = f"resumable_{value}"
+        constants[name] = numpy_helper.from_array(np.array([value], np.int64), name)
+        return name
+
+    for original in nodes:
+        node = onnx.NodeProto()
+        node.CopyFrom(original)
+        half = _half_span(node) if node.op_type == "Conv" else 0
+        if not half:
+            for i, name in enumerate(node.input):
+                node.input[i] = delayed.get(name, name)
+            made.append(node)
+            continue
+        number, source, width = len(memories), node.input[0], _channels(graph, node)
+        memory = Memory(
+            f"memory_{number}", f"update_{number}", f"end_{width}_{half}", width, half
+        )
+        memories.append(memory)
+        joined, middle = f"joined_{number}", f"middle_{number}"
+        axis, whole = constant(2), constant(2**62)
+        made += [
+            helper.make_node("Concat", [memory.name, source, memory.end], [joined], axis=2),
+            helper.make_node(
+                "Slice", [joined, constant(-2 * half), whole, axis], [memory.update]
+            ),
+        ]
+        if len(graph.takers(source)) > 1:
+            cut_off = [joined, constant(half), constant(-half), axis]
+            made.append(helper.make_node("Slice", cut_off, [middle]))
+            delayed[source] = middle
+        node.input[0] = joined
+        for attribute in node.attribute:
+            if attribute.name == "pads":
+                attribute.CopyFrom(helper.make_attribute("pads", [0, 0]))
+        made.append(node)
+    if not memories:
+        raise UnknownGraphError("no convolution in the decoder")
+    return made, memories, list(constants.values())
+
+
+def _half_span(conv: onnx.NodeProto) -> int:
+    """How many frames a convolution looks ahead."""
+    attributes = _attributes(conv)
+    kernel, dilation = attributes["kernel_shape"][0], attributes.get("dilations", [1])[0]
+    half = dilation * (kernel - 1) // 2
+    if attributes.get("pads", [0, 0]) != [half, half] or attributes.get("strides", [1]) != [1]:
+        raise UnknownGraphError("a convolution of the decoder changes the number of frames")
+    return int(half)
+
+
+def _channels(graph: _Graph, conv: onnx.NodeProto) -> int:
+    weight = graph.weights.get(conv.input[1])
+    if weight is None:
+        raise UnknownGraphError("a convolution without constant weights")
+    return int(weight.dims[1]) * int(_attributes(conv).get("group", 1))
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return dict(_named(node))
+
+
+def _named(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
+    for attribute in node.attribute:
+        yield attribute.name, helper.get_attribute_value(attribute)

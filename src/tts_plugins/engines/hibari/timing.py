@@ -1,0 +1,50 @@
+"""When each word of the request is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_plugins.engines.hibari.reading import Reading
+from tts_plugins.engines.hibari.source import Mark
+from tts_plugins.types import Word
+
+_EARLY = 0.04
+"""Seconds that a phoneme is heard before its duration begins: measured, the same everywhere."""
+
+
+def words_of(
+    reading: Reading, begin: int, bounds: NDArray[np.float64], base: float, seconds: float
+) -> list[Word]:
+    """Words whose first phoneme is in the run that starts at ``reading.phonemes[begin]``.
+
+    Args:
+        bounds: When each phoneme of the run begins and the last one ends, in seconds.
+        base: Seconds from the start of the utterance to that of the run.
+        seconds: How long the run is.
+    """
+    heard = base + np.clip(bounds - _EARLY, 0.0, seconds)
+    last = len(bounds) - 1
+    words: list[Word] = []
+    for item, (first, stop) in zip(reading.items, reading.spans, strict=True):
+        if not begin <= first < begin + max(last, 1) and not (first == stop == begin + last):
+            continue
+        start, end = float(heard[first - begin]), float(heard[min(stop - begin, last)])
+        words += _share(item.marks, start, end)
+    return words
+
+
+def unheard(reading: Reading, at: float) -> list[Word]:
+    """Words of a reading in which there is nothing to hear."""
+    return [word for item in reading.items for word in _share(item.marks, at, at)]
+
+
+def _share(marks: Sequence[Mark], start: float, end: float) -> list[Word]:
+    """Divide the time of an item among its words; nearly always there is one."""
+    step = (end - start) / max(1, len(marks))
+    return [
+        Word(mark.text, mark.offset, start + i * step, start + (i + 1) * step)
+        for i, mark in enumerate(marks)
+    ]
