@@ -1,0 +1,46 @@
+"""What the documents at the top of the repository show, taken out to be run."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    text = (ROOT / document).read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(document: str) -> list[str]:
+    """The lines of its shell blocks that run tts-plugins."""
+    lines = "".join(blocks(document, "bash")).splitlines()
+    return [line for line in lines if "tts-plugins " in line]
+
+
+def install_stranger(folder: Path) -> str:
+    """Install CONTRIBUTING's engine into a folder, as pip would; return the engine's name."""
+    (project,) = (tomllib.loads(block) for block in blocks("CONTRIBUTING.md", "toml"))
+    name, version = project["project"]["name"], project["project"]["version"]
+    ((engine, target),) = project["project"]["entry-points"]["tts_plugins.engines"].items()
+    module, class_ = target.split(":")
+    (source,) = (b for b in blocks("CONTRIBUTING.md", "python") if f"class {class_}" in b)
+    (folder / f"{module}.py").write_text(source)
+    info = folder / f"{module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[tts_plugins.engines]\n{engine} = {target}\n")
+    return str(engine)
+
+
+def environment(*installed: Path) -> dict[str, str]:
+    """Where commands run: our scripts first, and the packages that a folder holds."""
+    scripts = str(Path(sys.executable).parent)
+    path = os.pathsep.join([scripts, os.environ["PATH"]])
+    modules = os.pathsep.join(map(str, [*installed, os.environ.get("PYTHONPATH", "")]))
+    return os.environ | {"PATH": path, "PYTHONPATH": modules.rstrip(os.pathsep)}
