@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tts_plugins.engine import Engine, warm_up
 from tts_plugins.errors import InvalidRequestError
+from tts_plugins.playhead import Playhead
 from tts_plugins.registry import find_engine, open_engine
 from tts_plugins.timing import TimedEngine
 from tts_plugins.turn import Turn
@@ -61,7 +62,9 @@ class Speaker:
         """Open the engine and have it speak to nobody once."""
         await warm_up(await self.open(), voice)
 
-    async def turn(self, *, sample_rate: int, template: SynthesisRequest) -> Turn:
+    async def turn(
+        self, *, sample_rate: int, template: SynthesisRequest, playhead: Playhead | None = None
+    ) -> Turn:
         """A turn to speak, with the settings of ``template``, at ``sample_rate`` hertz."""
         return Turn(
             await self.open(),
@@ -69,6 +72,7 @@ class Speaker:
             template=template,
             early=self.early,
             patience=self.patience,
+            playhead=playhead,
         )
 
     @property

@@ -42,9 +42,11 @@ class Turn:
     Args:
         engine: What speaks; a TimedEngine if words matter.
         sample_rate: Rate of the chunks, in hertz.
-        template: The request to speak with; each sentence takes the place of its text.
+        template: The request to speak with; each sentence takes the place of its text. May be
+            replaced between two texts.
         early: Whether ``say_all`` may start inside a sentence when its end takes long to come.
         patience: Seconds a listener may hear nothing before EngineTimeoutError.
+        playhead: The listener, if what was said before may still be playing.
         clock: Monotonic time in seconds. Tests pass their own.
     """
 
@@ -56,18 +58,19 @@ class Turn:
         template: SynthesisRequest | None = None,
         early: bool = True,
         patience: float = 10.0,
+        playhead: Playhead | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sample_rate = sample_rate
+        self.template = template or SynthesisRequest("")
         self.text = ""
         """Everything given to the turn so far."""
         self.stalled = 0.0
         """Seconds for which a listener had run out of audio in the middle of the turn."""
         self._engine = engine
-        self._template = template or SynthesisRequest("")
         self._patience = patience
         self._clock = clock
-        self._playhead = Playhead(clock())
+        self._playhead = playhead or Playhead(clock())
         self._samples = 0
         self._early = early
 
@@ -84,7 +87,7 @@ class Turn:
         """What cuts this turn's text into pieces, for a caller who feeds ``say`` itself."""
         return Phraser(
             ahead=self.ahead,
-            language=self._template.language,
+            language=self.template.language,
             early=self._early,
             clock=self._clock,
         )
@@ -116,7 +119,7 @@ class Turn:
             yield self._breathe()
 
     async def _say(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        splitter = SentenceSplitter(self._template.language)
+        splitter = SentenceSplitter(self.template.language)
         for sentence in [*splitter.push(text), *splitter.flush()]:
             base = len(self.text)
             self.text += sentence
@@ -131,7 +134,7 @@ class Turn:
         base += sentence.index(spoken)
         before, start = self._samples, self.seconds
         request = replace(
-            self._template,
+            self.template,
             text=spoken,
             due=self.ahead(),
             previous_text=self.text[max(0, base - _CONTEXT) : base].strip(),
