@@ -1,0 +1,400 @@
+"""Pipecat: any engine as a ``TTSService``.
+
+    tts = EngineTTSService("hibari", settings=EngineTTSService.Settings(voice="heart"))
+    pipeline = Pipeline([transport.input(), stt, user, llm, tts, transport.output(), assistant])
+
+Text is cut into pieces to speak by Phraser, which also looks at the clock, in place of Pipecat's
+own aggregator. Words are always timed, so that after an interruption the context holds what was
+heard and nothing else.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+# Pipecat leaves out annotations where a function returns nothing.
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    ControlFrame,
+    EndFrame,
+    ErrorFrame,
+    Frame,
+    InterruptionFrame,
+    TTSAudioRawFrame,
+    TTSStoppedFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
+from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TextAggregationMode, TTSService
+from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
+from pipecat.utils.tracing.service_decorators import traced_tts
+from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
+
+from tts_plugins.audio.pcm import to_s16
+from tts_plugins.engine import Engine
+from tts_plugins.errors import EngineTimeoutError
+from tts_plugins.phraser import Phraser
+from tts_plugins.playhead import Playhead
+from tts_plugins.speaker import Speaker
+from tts_plugins.speaker import settings as template
+from tts_plugins.text.words import UNSPACED
+from tts_plugins.turn import Turn
+from tts_plugins.types import SynthesisRequest, Word
+
+_IDLE = 60.0
+"""Seconds after which Pipecat gives up on a turn that got neither audio nor an end.
+
+Its own 3 s would cut a turn in two where the LLM or the engine takes longer. Every turn is closed
+explicitly here, so this is only for one whose end got lost.
+"""
+
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+@dataclass
+class EngineTTSSettings(TTSSettings):
+    """What may change while a pipeline runs, from one sentence to the next.
+
+    Parameters:
+        speed: Ratio to the voice's natural pace; ``None`` means 1.
+    """
+
+    speed: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+
+
+class EngineTTSService(TTSService):
+    """Speaks through an engine.
+
+    After three turns in a row without any audio Pipecat stops giving work to a service, so that
+    a ServiceSwitcher moves on to the next one. Where there is no other, this service tries again
+    with each new turn, unless its settings are what is wrong.
+    """
+
+    Settings = EngineTTSSettings
+    _settings: EngineTTSSettings
+
+    def __init__(
+        self,
+        engine: Engine | str,
+        *,
+        settings: EngineTTSSettings | None = None,
+        sample_rate: int | None = None,
+        early: bool = True,
+        patience: float = 10.0,
+        text_aggregator: BaseTextAggregator | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Initialize the service. The engine loads when the pipeline is set up.
+
+        Args:
+            engine: What speaks: an engine, which stays yours to close, or the name of one.
+            settings: Voice, language and speed; the engine's own defaults if not given.
+            sample_rate: Rate of the audio in hertz; the pipeline's if not given.
+            early: Whether a turn may start inside a sentence when its end takes long to come.
+            patience: Seconds a listener may hear nothing before EngineTimeoutError.
+            text_aggregator: What cuts the LLM's text, if not Phraser.
+            **kwargs: Passed to TTSService.
+
+        Raises:
+            EngineNotFoundError: If no engine has that name.
+            InvalidRequestError: If a setting can't be meant.
+            TypeError: If Pipecat knows no such option.
+            ValueError: If asked to speak single tokens.
+        """
+        if (
+            kwargs.get("text_aggregation_mode") == TextAggregationMode.TOKEN
+            or kwargs.get("aggregate_sentences") is False
+        ):
+            raise ValueError(
+                "an engine speaks phrases, not tokens: leave text_aggregation_mode at SENTENCE;"
+                " with early=True a long sentence is spoken while it is being written"
+            )
+        # Pipecat itself would ignore an option that it doesn't know, such as voice.
+        known = {p for c in TTSService.__mro__ for p in inspect.signature(c).parameters}
+        if unknown := kwargs.keys() - known:
+            raise TypeError(
+                f"no option {', '.join(sorted(unknown))}; voice, language and speed"
+                " belong in settings=EngineTTSService.Settings(...)"
+            )
+        self._speaker = Speaker(engine, early=early, patience=patience)
+        store = self.Settings(model=self._speaker.name, voice=None, language=None, speed=None)
+        if settings is not None:
+            store.apply_update(settings)
+        kwargs.setdefault("stop_frame_timeout_s", _IDLE)
+        super().__init__(
+            sample_rate=sample_rate,
+            push_start_frame=True,
+            push_stop_frames=True,
+            push_text_frames=False,
+            settings=store,
+            **kwargs,
+        )
+        self._template()
+        self._playhead = Playhead(time.monotonic())
+        self._turns: dict[str, Turn] = {}
+        self._may_recover = True
+        aggregator = text_aggregator or _Phrases(self._phraser, self._wake)
+        self._text_aggregator = aggregator  # type: ignore[assignment]  # declared too narrow
+
+    def can_generate_metrics(self) -> bool:
+        """Whether metrics are measured: yes."""
+        return True
+
+    @property
+    def supports_processing_metrics(self) -> bool:
+        """Whether the time in ``run_tts`` means anything: no, it waits while the listener hears."""
+        return False
+
+    @classmethod
+    def format_pronunciation(cls, word: str, ipa: str) -> str | None:
+        """A word with its pronunciation, as engines read it."""
+        return f"[{word}](/{ipa}/)"
+
+    @property
+    def supports_pronunciations(self) -> bool:
+        """Whether the engine reads pronunciations."""
+        return self._speaker.reads_pronunciations
+
+    @traced_tts
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        """Speak a piece of a turn.
+
+        Args:
+            text: What to say.
+            context_id: The turn.
+
+        Yields:
+            Audio, or an error.
+        """
+        try:
+            turn = await self._turn(context_id)
+            await self.start_tts_usage_metrics(text)
+            begin = len(turn.text)
+            # Pipecat trims the space between two pieces.
+            async with aclosing(turn.say(text + " ")) as chunks:
+                async for chunk in chunks:
+                    for word in chunk.words:
+                        await self.add_word_timestamps(
+                            [(word.text, word.start + turn.stalled)],
+                            context_id,
+                            includes_inter_frame_spaces=_touches(text, word, word.offset - begin),
+                        )
+                    if len(chunk.samples):
+                        yield TTSAudioRawFrame(
+                            to_s16(chunk.samples), chunk.sample_rate, 1, context_id=context_id
+                        )
+        except asyncio.CancelledError:
+            await self.cancel_ttfb_metrics()
+            raise
+        except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
+            self._may_recover = getattr(error, "retryable", True)
+            yield ErrorFrame(f"{self._speaker.name}: {error}", exception=error)
+        if self._turn_context_id is None:  # text outside of any turn has no other end
+            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
+            await self.remove_audio_context(context_id)
+
+    async def setup(  # type: ignore[override]  # as in Pipecat itself
+        self, setup: FrameProcessorSetup
+    ) -> None:
+        """Load the engine and have it speak to nobody once.
+
+        Args:
+            setup: The pipeline's.
+        """
+        await super().setup(setup)
+        try:
+            await self._speaker.warm_up(self._template().voice)
+        except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
+            self._may_recover = getattr(error, "retryable", True)
+            await self.push_error(
+                f"{self._speaker.name} can't speak: {error}",
+                exception=error,
+                force_treat_as_permanent=not self._may_recover,
+            )
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Process a frame.
+
+        Args:
+            frame: The frame.
+            direction: Where it goes.
+        """
+        if isinstance(frame, _Wake):
+            async for piece in self._text_aggregator.aggregate(""):
+                await self.stop_text_aggregation_metrics()
+                await super().process_frame(AggregatedTextFrame(piece.text, piece.type), direction)
+            return
+        await super().process_frame(frame, direction)
+        if isinstance(frame, InterruptionFrame) and not self.get_audio_contexts():
+            self._playhead.dry_at = min(self._playhead.dry_at, time.monotonic())
+
+    async def stop(self, frame: EndFrame) -> None:
+        """Say what is left to say, and end.
+
+        Args:
+            frame: The end.
+        """
+        if rest := await self._text_aggregator.flush():
+            await self.process_frame(
+                AggregatedTextFrame(rest.text, rest.type), FrameDirection.DOWNSTREAM
+            )
+        await self.on_turn_context_completed()
+        await super().stop(frame)
+
+    async def cleanup(self) -> None:
+        """Let go of the engine, and of all turns."""
+        await super().cleanup()
+        await self._text_aggregator.reset()
+        self._turns.clear()
+        await self._speaker.aclose()
+
+    async def on_turn_context_created(self, context_id: str) -> None:
+        """Try again after a failure that may have passed.
+
+        Args:
+            context_id: The turn.
+        """
+        await super().on_turn_context_created(context_id)
+        if not self.is_usable and self._may_recover:
+            await self.set_usable(True)
+
+    async def on_turn_context_completed(self) -> None:
+        """Close the turn right behind its last audio, even if its last piece had none."""
+        self._is_yielding_frames_synchronously = True
+        await super().on_turn_context_completed()
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        """Forget a turn that has been spoken.
+
+        Args:
+            context_id: The turn.
+        """
+        self._turns.pop(context_id, None)
+
+    async def on_audio_context_interrupted(self, context_id: str) -> None:
+        """Forget a turn that was interrupted.
+
+        Args:
+            context_id: The turn.
+        """
+        self._turns.pop(context_id, None)
+
+    async def _update_settings(  # type: ignore[override]  # as in Pipecat itself
+        self, delta: TTSSettings
+    ) -> dict[str, Any]:
+        changed = await super()._update_settings(delta)
+        self._warn_unhandled_updated_settings(changed.keys() - {"voice", "language", "speed"})
+        return changed
+
+    def _classify_error(self, exception: Exception) -> ErrorCategory | None:
+        # Everything else has a status code, by which Pipecat classifies.
+        timed_out = isinstance(exception, EngineTimeoutError)
+        return ErrorCategory.CONNECTIVITY if timed_out else None
+
+    async def _turn(self, context_id: str) -> Turn:
+        now = self._template()
+        if context_id not in self._turns:
+            self._turns[context_id] = await self._speaker.turn(
+                sample_rate=self.sample_rate, template=now, playhead=self._playhead
+            )
+        turn = self._turns[context_id]
+        turn.template = now
+        return turn
+
+    def _template(self) -> SynthesisRequest:
+        language = assert_given(self._settings.language)
+        speed = assert_given(self._settings.speed)
+        return template(
+            voice=assert_given(self._settings.voice),
+            language=None if language is None else str(language),
+            speed=1.0 if speed is None else speed,
+        )
+
+    def _phraser(self) -> Phraser:
+        return Phraser(
+            ahead=lambda: self._playhead.ahead(time.monotonic()),
+            language=self._template().language,
+            early=self._speaker.early,
+        )
+
+    def _wake(self) -> None:
+        self.create_task(self.queue_frame(_Wake()))
+
+
+@dataclass
+class _Wake(ControlFrame):
+    """To the service itself: time has passed without text."""
+
+
+class _Phrases(BaseTextAggregator):
+    """Phraser as Pipecat's text aggregator.
+
+    Args:
+        phraser: Makes one for each turn.
+        wake: Called when time has passed and ``aggregate("")`` may have something.
+    """
+
+    def __init__(self, phraser: Callable[[], Phraser], wake: Callable[[], None]) -> None:
+        super().__init__()
+        self._new_phraser = phraser
+        self._wake = wake
+        self._phraser: Phraser | None = None
+        self._pending = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def text(self) -> Aggregation:
+        return Aggregation(self._pending.strip(), self.aggregation_type)
+
+    def set_language(self, language: str | None) -> None:
+        super().set_language(language)
+        if not self._pending:
+            self._phraser = None
+
+    async def aggregate(self, text: str) -> AsyncIterator[Aggregation]:
+        self._stop_timer()
+        phraser = self._phraser = self._phraser or self._new_phraser()
+        for piece in self._taken(text, phraser.push(text)):
+            yield piece
+        if (wait := phraser.wait()) is not None:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._wake)
+
+    async def flush(self) -> Aggregation | None:
+        rest = self.text
+        await self.reset()
+        return rest if rest.text else None
+
+    async def handle_interruption(self) -> None:
+        await self.reset()
+
+    async def reset(self) -> None:
+        self._stop_timer()
+        self._phraser = None
+        self._pending = ""
+
+    def _taken(self, text: str, pieces: list[str]) -> list[Aggregation]:
+        self._pending = (self._pending + text)[sum(map(len, pieces)) :]
+        kind = self.aggregation_type
+        return [Aggregation(piece.strip(), kind) for piece in pieces if piece.strip()]
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _touches(text: str, word: Word, offset: int) -> bool:
+    """Whether a word stands without a space between it and its neighbours."""
+    end = offset + len(word.text)
+    around = text[max(0, offset - 1) : offset] + text[end : end + 1]
+    return bool(_UNSPACED.search(word.text)) or bool(around.strip())
