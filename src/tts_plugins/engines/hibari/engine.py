@@ -69,7 +69,9 @@ class HibariEngine:
         }
         if model is not None:
             self._speakers[voice] = _Lazy(partial(load, Path(model)))
-        self._readers = {british: _Lazy(partial(_load_reader, british)) for british in (False, True)}
+        self._readers = {
+            british: _Lazy(partial(_load_reader, british)) for british in (False, True)
+        }
         self._reported: set[tuple[str, str]] = set()
         self._closed = False
         # The dictionary is parsed while ONNX Runtime, which lets go of the GIL, loads the network.
@@ -187,10 +189,10 @@ def _speak(
         pause = reading.ends_sentence and end == len(reading.phonemes)
         speech = speaker.speak(reading.phonemes[begin:end], speed, rng, pause=pause)
         words: list[Word] = []
-        if speech.bounds is not None and speech.length is not None:
-            at, seconds = before / SAMPLE_RATE, speech.length / SAMPLE_RATE
-            words = words_of(reading, begin, speech.bounds, at, seconds)
-        stop = before + (speech.length or 0)
+        stop = 0
+        if speech.schedule is not None:
+            words = words_of(reading, begin, speech.schedule, before / SAMPLE_RATE)
+            stop = before + speech.schedule.length
         for samples in speech.chunks:
             before += len(samples)
             due = [w for w in words if w.start * SAMPLE_RATE < before or before == stop]
@@ -213,7 +215,7 @@ def _load_speaker(voice: str) -> Speaker:
     return load(download.fetch(voice))
 
 
-def _load_reader(british: bool) -> G2P:  # noqa: FBT001 - a key, not a flag
+def _load_reader(british: bool) -> G2P:
     reader = G2P(british=british)
     # Touched so that the reader of unknown words is there before the first unknown word.
     _ = reader.oov

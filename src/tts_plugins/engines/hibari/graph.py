@@ -239,17 +239,13 @@ def _resumable(
             made.append(node)
             continue
         number, source, width = len(memories), node.input[0], _channels(graph, node)
-        memory = Memory(
-            f"memory_{number}", f"update_{number}", f"end_{width}_{half}", width, half
-        )
+        memory = Memory(f"memory_{number}", f"update_{number}", f"end_{width}_{half}", width, half)
         memories.append(memory)
         joined, middle = f"joined_{number}", f"middle_{number}"
         axis, whole = constant(2), constant(2**62)
         made += [
             helper.make_node("Concat", [memory.name, source, memory.end], [joined], axis=2),
-            helper.make_node(
-                "Slice", [joined, constant(-2 * half), whole, axis], [memory.update]
-            ),
+            helper.make_node("Slice", [joined, constant(-2 * half), whole, axis], [memory.update]),
         ]
         if len(graph.takers(source)) > 1:
             cut_off = [joined, constant(half), constant(-half), axis]
@@ -268,7 +264,7 @@ def _resumable(
 def _half_span(conv: onnx.NodeProto) -> int:
     """How many frames a convolution looks ahead."""
     attributes = _attributes(conv)
-    kernel, dilation = attributes["kernel_shape"][0], attributes.get("dilations", [1])[0]
+    kernel, dilation = attributes.get("kernel_shape", [1])[0], attributes.get("dilations", [1])[0]
     half = dilation * (kernel - 1) // 2
     if attributes.get("pads", [0, 0]) != [half, half] or attributes.get("strides", [1]) != [1]:
         raise UnknownGraphError("a convolution of the decoder changes the number of frames")

@@ -40,7 +40,9 @@ _LETTERS = {
 _LETTER = re.compile("|".join(map(re.escape, sorted(_LETTERS, key=len, reverse=True))))
 _TIES = re.compile("[\u0361\u035c\u032f\u200d]")
 _SYLLABIC = re.compile("(.)[\u0329\u030d]")
-_EARLY_STRESS = re.compile("([ˈˌ])([^AIOQWYaeiouæɑɐɒɔəɛɜɪʊʌᵻᵊɨˈˌ\\s]+)(?=[AIOQWYaeiouæɑɐɒɔəɛɜɪʊʌᵻᵊ])")
+_EARLY_STRESS = re.compile(
+    "([ˈˌ])([^AIOQWYaeiouæɑɐɒɔəɛɜɪʊʌᵻᵊɨˈˌ\\s]+)(?=[AIOQWYaeiouæɑɐɒɔəɛɜɪʊʌᵻᵊ])"
+)
 _AMERICAN = str.maketrans({"Q": "O", "ɒ": "ɑ", "a": "æ", "ː": None})
 _BRITISH = str.maketrans({"O": "Q", "æ": "a"})
 

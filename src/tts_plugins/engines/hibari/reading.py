@@ -23,7 +23,7 @@ _WINDOW = 600
 """Characters looked at together: more than ``LONGEST`` phonemes are written with."""
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
 _CLAUSE_END = re.compile(r"[,;:—–][\"'”’)\]]*$")
-_PAUSES = " ;:,.!?—…\"()“”"
+_PAUSES = ' ;:,.!?—…"()“”'
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,9 @@ def pronounce(items: Sequence[Item], g2p: G2P) -> Reading:
     def match(until: int) -> None:
         if since < until:
             spoken = [item.spoken for item in items[since:until]]
-            for owner, heard in zip(owners(spoken, [h.text for h in between]), between, strict=True):
+            for owner, heard in zip(
+                owners(spoken, [h.text for h in between]), between, strict=True
+            ):
                 at = since + owner
                 if span := line.trimmed(heard):
                     earlier = spans[at]
@@ -145,7 +147,7 @@ def _tokens(items: Sequence[Item], g2p: G2P) -> list[tuple[Any, int | None]]:
     """hibari's tokens with their phonemes, and the item of those that it was told how to say."""
     try:
         return _pronounced(items, g2p)
-    except Exception:  # noqa: BLE001 - no text may end a conversation, and hibari fails on some
+    except Exception:  # No text may end a conversation, and hibari fails on some.
         logger.debug("hibari failed on a text of %d items", len(items), exc_info=True)
     if len(items) == 1:
         return []

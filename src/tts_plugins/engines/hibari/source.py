@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _LINK = r"\[(?P<shown>[^\[\]]{1,200})\]\(/(?P<phonemes>[^()/]{0,400})/\)"
-_ITEM = re.compile(rf"{_LINK}|(?:(?!{_LINK.replace('?P<shown>', '').replace('?P<phonemes>', '')})\S)+")
+_ITEM = re.compile(
+    rf"{_LINK}|(?:(?!{_LINK.replace('?P<shown>', '').replace('?P<phonemes>', '')})\S)+"
+)
 _WORD = re.compile(r"\S+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_ITEM = 200

@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tts_plugins.engines.hibari.reading import Reading
 from tts_plugins.engines.hibari.source import Mark
+from tts_plugins.engines.hibari.voice import Schedule
 from tts_plugins.types import Word
 
 _EARLY = 0.04
 """Seconds that a phoneme is heard before its duration begins: measured, the same everywhere."""
 
 
-def words_of(
-    reading: Reading, begin: int, bounds: NDArray[np.float64], base: float, seconds: float
-) -> list[Word]:
+def words_of(reading: Reading, begin: int, schedule: Schedule, before: float) -> list[Word]:
     """Words whose first phoneme is in the run that starts at ``reading.phonemes[begin]``.
 
     Args:
-        bounds: When each phoneme of the run begins and the last one ends, in seconds.
-        base: Seconds from the start of the utterance to that of the run.
-        seconds: How long the run is.
+        reading: What is spoken, in one run or several.
+        begin: First phoneme of the run.
+        schedule: When the phonemes of the run are heard.
+        before: Seconds from the start of the utterance to that of the run.
     """
-    heard = base + np.clip(bounds - _EARLY, 0.0, seconds)
-    last = len(bounds) - 1
+    heard = before + np.clip(schedule.bounds - _EARLY, 0.0, schedule.heard)
+    last = len(heard) - 1
     words: list[Word] = []
     for item, (first, stop) in zip(reading.items, reading.spans, strict=True):
-        if not begin <= first < begin + max(last, 1) and not (first == stop == begin + last):
-            continue
-        start, end = float(heard[first - begin]), float(heard[min(stop - begin, last)])
-        words += _share(item.marks, start, end)
+        # What isn't heard may stand behind the last phoneme of the last run.
+        if begin <= first < begin + last or first == begin + last == len(reading.phonemes):
+            start, end = float(heard[first - begin]), float(heard[min(stop - begin, last)])
+            words += _share(item.marks, start, end)
     return words
 
 

@@ -52,7 +52,7 @@ def draw_noise(rng: np.random.Generator, n: int) -> Noise:
     the frames are cut.
     """
     pairs = rng.standard_normal((n, BINS, 2), dtype=np.float32)
-    return cast("Noise", pairs.view(np.complex64)[..., 0])
+    return pairs.view(np.complex64)[..., 0]
 
 
 class PulseTrain:
@@ -179,7 +179,7 @@ class Vocoder:
         if b + 1 > self._frames:
             beyond = (b + 1 - self._frames) * HOP
             buzz = np.concatenate([buzz, buzz[-beyond - 1 : -1][::-1]])
-        windows = np.lib.stride_tricks.sliding_window_view(buzz, dsp.N_FFT)[:: HOP][: b - a]
+        windows = np.lib.stride_tricks.sliding_window_view(buzz, dsp.N_FFT)[::HOP][: b - a]
         self._buzz = self._buzz[(b - a) * HOP :]
         return cast("NDArray[np.complex64]", dsp.rfft(windows * dsp.WIN_SRC, 1))
 

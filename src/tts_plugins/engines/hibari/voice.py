@@ -66,6 +66,23 @@ _ORT_ERRORS: tuple[type[Exception], ...] = tuple(
         "RuntimeException",
     )
 )
+_UNFIT: tuple[type[Exception], ...] = (UnknownGraphError, *_ORT_ERRORS)
+"""What comes of cutting a network that isn't built like the ones we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is known of a run before its first sample."""
+
+    bounds: NDArray[np.float64]
+    """Seconds from the first sample at which each phoneme begins, and the last one ends, by the
+    network's durations: shape [phonemes + 1]."""
+
+    heard: float
+    """Seconds until silence follows."""
+
+    length: int
+    """Samples in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +91,8 @@ class Speech:
 
     chunks: Iterator[Samples]
 
-    length: int | None
-    """Samples in all chunks together; ``None`` when that isn't known before they are made."""
-
-    bounds: NDArray[np.float64] | None
-    """Seconds from the first sample at which each phoneme begins, and the last one ends, by the
-    network's durations: shape [phonemes + 1]. ``None`` when the network doesn't tell."""
+    schedule: Schedule | None
+    """``None`` when the network doesn't tell."""
 
 
 class Voice(Protocol):
@@ -113,11 +126,14 @@ class StreamedVoice:
         ids, places = to_ids(phonemes)
         names = [self._halves.durations, self._halves.features, self._halves.pitch]
         durations, features, pitch = self._text.run(names, _request(ids, speed))
-        start, stop = _audible(features[0, -1], pause=pause)
+        start, silent, stop = _audible(features[0, -1], pause=pause)
         ends = np.concatenate([[0], np.cumsum(durations.reshape(-1))]) * (_UNIT * HOP)
-        bounds = (ends[places] - start * HOP) / SAMPLE_RATE
-        chunks = self._chunks(features, pitch[0], start, stop, rng)
-        return Speech(chunks, (stop - start) * HOP, bounds)
+        schedule = Schedule(
+            bounds=(ends[places] - start * HOP) / SAMPLE_RATE,
+            heard=(silent - start) * HOP / SAMPLE_RATE,
+            length=(stop - start) * HOP,
+        )
+        return Speech(self._chunks(features, pitch[0], start, stop, rng), schedule)
 
     def decode(
         self, features: NDArray[np.float32], start: int, stop: int, sizes: Iterator[int]
@@ -199,10 +215,10 @@ class WholeVoice:
             spectra = np.concatenate(heads, axis=1)[0].T
             samples = Vocoder(pitch[0], 0, frames).push(spectra, draw_noise(rng, frames))
             loud = np.abs(samples).reshape(frames, HOP).max(axis=1) - 2e-3
-            start, stop = _audible(loud + _AUDIBLE, pause=pause)
+            start, _, stop = _audible(loud + _AUDIBLE, pause=pause)
             yield samples[start * HOP : stop * HOP]
 
-        return Speech(chunks(), None, None)
+        return Speech(chunks(), None)
 
 
 def load(path: Path) -> Voice:
@@ -223,7 +239,7 @@ def load(path: Path) -> Voice:
     try:
         voice = StreamedVoice(halves := cut(data))
         _check(voice, halves)
-    except (UnknownGraphError, *_ORT_ERRORS) as error:
+    except _UNFIT as error:
         whole = _whole(data, path)
         logger.warning(
             "%s can't be streamed (%s): it is spoken a sentence at a time, without word times",
@@ -269,13 +285,14 @@ def _sizes(total: int) -> Iterator[int]:
         step = size
 
 
-def _audible(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, int]:
-    """First frame to keep and the frame after the last one."""
+def _audible(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, int, int]:
+    """First frame to keep, first one of the silence at the end, and first one not to keep."""
     heard = np.flatnonzero(energy > _AUDIBLE)
     if not len(heard):
-        return 0, len(energy)
-    stop = int(heard[-1]) + 1 + (_PAUSE if pause else _JOINT)
-    return max(0, int(heard[0]) - _LEAD), min(len(energy), stop)
+        return 0, 0, len(energy)
+    silent = int(heard[-1]) + 1
+    stop = silent + (_PAUSE if pause else _JOINT)
+    return max(0, int(heard[0]) - _LEAD), silent, min(len(energy), stop)
 
 
 def _check(voice: StreamedVoice, halves: Halves) -> None:
@@ -300,7 +317,7 @@ def _check(voice: StreamedVoice, halves: Halves) -> None:
     samples = Vocoder(pitch[0], 0, frames).push(
         expected, draw_noise(np.random.default_rng(0), frames)
     )
-    start, stop = _audible(features[0, -1], pause=False)
+    start, _, stop = _audible(features[0, -1], pause=False)
     outside = np.concatenate([samples[: start * HOP], samples[stop * HOP :]])
     if np.abs(outside).max(initial=0.0) > 0.01:
         raise UnknownGraphError("the energy doesn't tell silence from speech")

@@ -1,0 +1,30 @@
+"""One engine for all tests of hibari: loading it is what takes the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hibari.g2p import G2P
+from hibari.tts import ASSETS
+
+from tts_plugins.engines.hibari import HibariEngine
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[HibariEngine]:
+    engine = HibariEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def g2p(engine: HibariEngine) -> G2P:
+    return engine._readers[False]()
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    """The bundled voice."""
+    return Path(ASSETS, "hibari.onnx")
