@@ -92,8 +92,10 @@ class Phraser:
         enough = PATIENCE if self._dry is None else LIMIT
         if not self._early or ahead > MARGIN + _TICK or waited < enough:
             return []
-        min_words = MIN_WORDS if waited < LIMIT else 1
-        piece = self._splitter.cut(min_words=min_words, settled=quiet >= SETTLED)
+        settled = quiet >= SETTLED
+        piece = self._splitter.cut(min_words=MIN_WORDS, settled=settled)
+        if piece is None and waited >= LIMIT:
+            piece = self._splitter.cut(min_words=1, settled=settled)
         return self._spoken([piece]) if piece else []
 
     def wait(self) -> float | None:

@@ -20,12 +20,15 @@ def _set(words: str) -> frozenset[str]:
 
 _NEVER = _set(
     "Dr dr Mr mr Mrs mrs Ms ms Mx Prof prof Rev Hon Capt Lt Sgt Cmdr Messrs Gov Mme Mlle Mgr "
-    "Sra Srta Dra e.g E.g i.e I.e vs viz cf "
-    "TP Tp GS PGS TS TSKH ThS BS KS CN LS DS HLV NSND NSƯT TT TX Th.S"
+    "Sra Srta Dra डॉ प्रो e.g E.g i.e I.e vs viz cf "
+    "TP Tp GS PGS TS TSKH ThS Th.S BS HLV NSND NSƯT"
 )
 """What follows belongs to these: a name, mostly. The last line is Vietnamese."""
 
-_NUMBERED = _set("no nos nr num fig figs vol pp pg ch sec art eq")
+_NEVER_IN_VIETNAMESE = _set("CN DS KS LS TT TX")
+"""Elsewhere these may end a sentence, as in "Austin, TX."."""
+
+_NUMBERED = _set("approx no nos nr num fig figs vol pp pg ch sec art eq")
 """Abbreviations before a digit; words, or the end of the sentence, before anything else."""
 
 _ENDING = _set("etc v.v usw ecc itd enz osv jne a.m p.m")
@@ -64,12 +67,14 @@ class Stop(Enum):
 def stop_after(word: str, language: str) -> Stop:
     """What a full stop behind ``word`` means."""
     titles = _TITLES.fullmatch(word) and word.rpartition(".")[2] in _NEVER  # "PGS.TS"
-    if word in _NEVER or titles:
+    if word in _NEVER or titles or (language == "vi" and word in _NEVER_IN_VIETNAMESE):
         return Stop.ABBREVIATION
     if word.lower() in _NUMBERED:
         return Stop.BEFORE_DIGIT
     if word.isdecimal() and len(word) <= 3:
         return Stop.EITHER
+    if "\u05d0" <= word <= "\u06ff" and len(word) == 1:
+        return Stop.ABBREVIATION  # Hebrew and Arabic have no one-letter words to end on
     if _INITIALS.fullmatch(word) and word.lower() != word.upper():
         return Stop.EITHER
     if word.lower() in _PLAIN or not _LETTERS.fullmatch(word):
@@ -83,7 +88,7 @@ def begins_sentence(next_word: str, word: str, language: str) -> bool:
     """Whether ``next_word`` begins a sentence behind an abbreviation, initial or number."""
     if not next_word[:1].isalpha() or next_word[0].islower() or next_word in _CALENDAR:
         return False
-    if word.lower() in _ENDING or not next_word[0].isupper():  # a script without capitals
+    if word.lower() in _ENDING:
         return True
     if word.isdecimal():
         return language not in _ORDINALS or len(word) > 2

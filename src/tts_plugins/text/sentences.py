@@ -60,7 +60,7 @@ _ELLIPSIS = re.compile(r"\.{2,}|…+")
 _NEXT_WORD = re.compile(rf"{_any(_OPENING)}{{0,4}}([^\W_]{{0,40}})")
 _LAST_WORD = re.compile(r"[^\s—–/“\"(\[]{1,40}\Z")
 _ITEM = re.compile(r"\s*(?:\*\*)?(?:[-*+•–▪●‣◦>]|\d{1,3}[.)]|[A-Za-z]\)|#{1,6})\s")
-_NUMBERING = re.compile(r"\d{1,3}|[^\W\d_]|[ivxIVX]{1,4}")
+_NUMBERING = re.compile(r"\d{1,3}|[A-Za-zА-Яа-я]|[ivxIVX]{1,4}")
 _PLAIN_WORD = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _OVER = re.compile(rf"({_any(_MARKS)}+){_any(_CLOSING)}*\s*\Z")
@@ -69,15 +69,22 @@ _SPACES = re.compile(r"[^\S\u00a0\u2007\u202f]+")  # a no-break space holds "mot
 _CLAUSE_END = re.compile(
     rf"(?:{_any('、，；：،؛')}|(?<!\d)[—–]|—){_any(_CLOSING)}*(?![\s\d])"  # no space need follow
 )
-_HOLDS_ON = _OPENING + "$€£¥₫@&+/\\-•–"
+_HOLDS_ON = _OPENING + "$€£¥₫@&+/\\-•"
 """What isn't left alone at the end of a piece: an opening mark, a currency, a bullet."""
 
 _DOMAINS = _set(
     "ai app biz co com css dev edu eu exe gov html info io jp js json md net org pdf py ru ts tv "
     "txt uk us vn xyz zip"
 )
-_LIGHT = _set("also from into onto over than that then they upon very were with your")
+_LIGHT = _set(
+    "about also because been between both could does each from have into just more most much only "
+    "onto other over should some such than that their them then there these they this those "
+    "through under until upon very were what when where which while will with would your"
+)
 """Not to end on in mid-sentence, like all words of up to three letters."""
+
+_LIGHTEST = _set("a an and at by for her his in its my of on or our the to")
+"""Still less to end on: all but glued to the next word."""
 
 
 class _TextEndsTooSoonError(Exception):
@@ -338,11 +345,8 @@ class SentenceSplitter:
                 yield 2, clause.end()
         for space in _SPACES.finditer(text):
             if self._may_end(text, space.end()):
-                word = _last_word(text[: space.start()])
-                light = len(word) <= 3 or word in _LIGHT
-                clause_like = text[: space.start()].rstrip(_CLOSING)[-1:] in _CLAUSE + _MARKS
-                yield 2 if clause_like else 0 if light else 1, space.end()
-        for end in range(_UNSPACED_MIN, len(text)):
+                yield _rank(text[: space.start()]), space.end()
+        for end in range(_UNSPACED_MIN, len(text) - 1 if _UNSPACED.search(text) else 0):
             pair = text[end - 1 : end + 1]
             if len(_UNSPACED.findall(pair)) == 2 and not joins(pair[1]) and not leads(pair[0]):
                 yield 0, end
@@ -351,7 +355,7 @@ class SentenceSplitter:
         head, rest = text[:end].rstrip(), text[end:]
         if not _speaks(head) or head[-1].isdigit() or head[-1] in _HOLDS_ON:
             return False
-        if rest[:1] and rest[0] in _CLAUSE + _MARKS:
+        if rest and rest[0] in _CLAUSE + _MARKS + ")]}»":
             return False
         return head[-1] != "." or self._stop(self._mark(len(head) - 1)) is Stop.END
 
@@ -363,6 +367,16 @@ def _speaks(text: str) -> bool:
 def _last_word(text: str) -> str:
     match = _LAST_WORD.search(text[-40:])
     return match[0].lstrip(_OPENING) if match else ""
+
+
+def _rank(text: str) -> int:
+    """How good it is to stop speaking behind ``text``."""
+    word = _last_word(text)
+    if text.rstrip(_CLOSING)[-1:] in _CLAUSE + _MARKS:
+        return 2
+    if word.lower() in _LIGHTEST:
+        return -1
+    return 0 if len(word) <= 3 or word.lower() in _LIGHT else 1
 
 
 def _open_after(text: str, waiting: str) -> str:
