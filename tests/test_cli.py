@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -73,6 +74,7 @@ class SpyEngine(ToneEngine):
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         self.texts.append(request.text)
         if "你" in request.text:
+            logging.getLogger("tts_plugins.spy").warning("nobody here reads %r", "你")
             warnings.warn("nobody here reads '你'", UnreadableTextWarning, stacklevel=1)
         yield from super().synthesize(request)
         if "fail" in request.text:
@@ -236,7 +238,7 @@ def test_a_failure_leaves_the_old_file_and_half_a_new_one_beside_it(
 def test_text_that_the_voice_cannot_read_is_a_warning_of_one_line(
     shell: Shell, spy: SpyEngine
 ) -> None:
-    result = shell("say", "Hello 你好.", "-o", "a.wav")
+    result = shell("say", "Hello 你好. And 你.", "-o", "a.wav")
     assert result.status == 0
     assert result.err.startswith("warning: nobody here reads '你'\nfirst sound")
 

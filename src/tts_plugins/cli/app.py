@@ -8,6 +8,7 @@ Ctrl-C, 141 when whoever was reading left.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import sys
@@ -179,18 +180,38 @@ def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    with warnings.catch_warnings():
-        standard = warnings.showwarning
+    """What the package warns of and logs, one line each and none of them twice."""
+    told: set[str] = set()
 
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, UnreadableTextWarning):
-                _tell(f"warning: {message}")
-            else:
-                standard(message, category, *where, **more)
+    def warn(message: str) -> None:
+        if message not in told:
+            told.add(message)
+            _tell(f"warning: {message}")
 
-        warnings.showwarning = show
-        warnings.simplefilter("default", UnreadableTextWarning)
-        yield
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warn(record.getMessage())
+
+    logger = logging.getLogger("tts_plugins")
+    handler = Handler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            standard = warnings.showwarning
+
+            def show(
+                message: Warning | str, category: type[Warning], *where: Any, **more: Any
+            ) -> None:
+                if issubclass(category, UnreadableTextWarning):
+                    warn(str(message))
+                else:
+                    standard(message, category, *where, **more)
+
+            warnings.showwarning = show
+            warnings.simplefilter("default", UnreadableTextWarning)
+            yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _leave_standard_output() -> None:
