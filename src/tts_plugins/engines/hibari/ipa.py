@@ -56,7 +56,7 @@ def markup(word: str, ipa: str) -> str:
     if not word.strip() or re.search(r"[\[\]\r\n]", word):
         raise InvalidRequestError(f"can't mark up {word!r}: give a word, without brackets")
     phonemes = from_ipa(ipa)
-    if not any(c.isalpha() for c in phonemes):
+    if not any(c.isalpha() and c not in "ˈˌː" for c in phonemes):
         raise InvalidRequestError(f"no sound in the pronunciation {ipa!r} of {word!r}")
     return f"[{word.strip()}](/{phonemes}/)"
 

@@ -47,7 +47,9 @@ class Reading:
         """The first ``n`` items alone."""
         following = [begin for begin, end in self.spans[n:] if begin < end]
         stop = following[0] if following else len(self.phonemes)
-        return Reading(self.phonemes[:stop].rstrip(), self.items[:n], self.spans[:n])
+        phonemes = self.phonemes[:stop].rstrip()
+        spans = [(min(a, len(phonemes)), min(b, len(phonemes))) for a, b in self.spans[:n]]
+        return Reading(phonemes, self.items[:n], spans)
 
 
 def read(items: Iterator[Item], g2p: G2P) -> Iterator[Reading]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +23,9 @@ _LONG_RUN = re.compile(r"[^\W\d_]{49,}")
 _READABLE_RUN = 24
 """Letters of one word that hibari's reader of unknown words looks at; it drops what follows."""
 _LONG_NUMBER = re.compile(r"\d[\d,]{12,}")
+_PART = re.compile(r"[A-ZÀ-Þ]+|[^\W\d_A-ZÀ-Þ]+|\d+|.", re.DOTALL)
+_MOST_PARTS = 16
+"""In one word: hibari tries all ways of joining its parts, which takes their number cubed."""
 _FIRST_PICTURE = 0x2190
 """Symbols from here on are arrows, boxes and emoji; before, such as degrees and copyright."""
 _LATIN_LIMIT = 0x180
@@ -103,8 +106,11 @@ def _classify(character: str) -> tuple[str, str]:
     match category[0]:
         case "C" | "M":
             return "", ""
-        case "N" if category == "Nd":
-            return str(unicodedata.decimal(character)), ""
+        case "N" if ord(character) >= _LATIN_LIMIT:
+            plain = unicodedata.normalize("NFKC", character).replace("\u2044", "/")
+            if category == "Nd":
+                plain = str(unicodedata.decimal(character))
+            return (plain if plain.isascii() else ""), ""
         case "L" if category != "Lm":
             return _letter(character)
         case "S" if category in ("So", "Sk") and ord(character) >= _FIRST_PICTURE:
@@ -135,10 +141,11 @@ def _is_word(text: str) -> bool:
 
 def _short_runs(word: str) -> str:
     """Break up what hibari can't take in one piece: endless words, and numbers beyond names."""
-    word = _LONG_RUN.sub(
-        lambda run: " ".join(
-            run[0][i : i + _READABLE_RUN] for i in range(0, len(run[0]), _READABLE_RUN)
-        ),
-        word,
-    )
-    return _LONG_NUMBER.sub(lambda run: " ".join(run[0].replace(",", "")), word)
+    word = _LONG_RUN.sub(lambda run: _spaced(run[0], _READABLE_RUN), word)
+    word = _LONG_NUMBER.sub(lambda run: _spaced(run[0].replace(",", ""), 1), word)
+    return " ".join(_spaced(_PART.findall(chunk), _MOST_PARTS) for chunk in word.split())
+
+
+def _spaced(parts: Sequence[str], n: int) -> str:
+    """The parts joined, with a space after every ``n``."""
+    return " ".join("".join(parts[i : i + n]) for i in range(0, len(parts), n))
