@@ -238,6 +238,9 @@ class _Speech:
                 out.push_timed_transcript(script.rest(turn.seconds))
         except Exception as error:
             # Anything but an APIError would leave the agent silent, with no error event.
+            if heard:
+                out.flush()
+                await asyncio.sleep(0)  # LiveKit drops what it hasn't passed on when this raises
             raise _api_error(error, retryable=not heard) from error
 
 
