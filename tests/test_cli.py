@@ -294,6 +294,25 @@ def test_an_empty_input_is_refused() -> None:
     assert (process.returncode, out, err) == (1, b"", b"error: no text to say\n")
 
 
+@pytest.mark.parametrize(
+    ("redirected", "message"),
+    [
+        ("say <&-", "error: no text to say\n"),
+        ("say Hello. -o - >&-", "error: standard output is closed\n"),
+        ("say Hello. -o /dev/full", "error: No space left on device\n"),
+    ],
+)
+def test_what_is_closed_or_full_is_one_line(redirected: str, message: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {redirected} --engine tone', *(COMMAND[0], COMMAND[2])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (1, message)
+
+
 def test_a_reader_that_leaves_is_no_news() -> None:
     with start("say", "Hello there. " * 50, "--engine", "tone", "-o", "-") as process:
         pipe(process.stdout).read(HEADER)

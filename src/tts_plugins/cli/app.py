@@ -95,7 +95,7 @@ def say(
     """
     if not 4_000 <= rate <= 192_000:
         raise InvalidRequestError(f"rate {rate} is outside 4000 to 192000")
-    if text != "-" and not text.strip():
+    if not text.strip() or (text == "-" and sys.stdin is None):
         raise InvalidRequestError("no text to say")
     find_engine(engine)
     if text == "-" and sys.stdin.isatty():
@@ -221,8 +221,8 @@ def _leave_standard_output() -> None:
 
 def _described(error: Exception) -> str:
     what = str(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        what = f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return "; ".join([what or type(error).__name__, *getattr(error, "__notes__", ())])
 
 

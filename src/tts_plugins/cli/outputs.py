@@ -126,6 +126,8 @@ def _stream(file: BinaryIO, encoder: _Encoder) -> Iterator[Write]:
 
 @contextmanager
 def _standard_output(encoder: _Encoder) -> Iterator[Write]:
+    if sys.stdout is None:
+        raise InvalidRequestError("standard output is closed")
     if sys.stdout.isatty():
         raise InvalidRequestError("audio is nothing to read; send standard output somewhere")
     with _stream(sys.stdout.buffer, encoder) as write:

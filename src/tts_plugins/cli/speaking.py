@@ -29,6 +29,9 @@ _AUDIBLE = 0.01
 _LONG = 300
 """Characters from which on a text is worth a progress bar."""
 
+_PATIENCE = 600.0
+"""Seconds without audio before it gives up; a voice may have to be downloaded first."""
+
 
 class Speech:
     """What was said so far, and how long somebody who plays it as it comes waits for it.
@@ -127,7 +130,13 @@ async def speak(
     """
     # Nobody is to wait for a file: the engine may run ahead as far as it can.
     async with aclosing(open_engine(engine, max_ahead=math.inf)) as opened:
-        turn = Turn(speech.watch(opened), sample_rate=rate, template=template, early=False)
+        turn = Turn(
+            speech.watch(opened),
+            sample_rate=rate,
+            template=template,
+            early=False,
+            patience=_PATIENCE,
+        )
         fragments = _standard_input() if text == "-" else _once(text)
         with _progress(text) as advance:
             async with aclosing(turn.say_all(fragments)) as chunks:
