@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hibari import voices
 
-from tts_plugins.engines.hibari.download import fetch, path_of
+from tts_plugins.engines.hibari.download import Downloader, path_of
 from tts_plugins.errors import EngineError
 
 
@@ -74,35 +74,37 @@ def expect(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 def test_the_bundled_voice_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voices, "BASE_URL", "http://invalid.invalid/")
-    assert fetch("heart").name == "hibari.onnx"
+    assert Downloader().fetch("heart").name == "hibari.onnx"
 
 
 def test_a_voice_is_downloaded_once(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect(monkeypatch, b"a voice")
-    assert fetch("emma") == fetch("emma") == path_of("emma") == cache / "bf_emma.int8.onnx"
+    downloader = Downloader()
+    assert downloader.fetch("emma") == downloader.fetch("emma") == path_of("emma")
+    assert path_of("emma") == cache / "bf_emma.int8.onnx"
     assert path_of("emma").read_bytes() == b"a voice"
     assert server.asked == ["/bf_emma.int8.onnx"]
 
 
 def test_a_wrong_file_is_thrown_away(server: Server, cache: Path) -> None:
     with pytest.raises(EngineError, match="isn't the file that hibari knows"):
-        fetch("emma")
+        Downloader().fetch("emma")
     assert list(cache.iterdir()) == []
 
 
 def test_a_silent_server_is_given_up(server: Server, cache: Path) -> None:
     server.content = None
     with pytest.raises(EngineError, match=r"voice 'emma' couldn't be downloaded .*timed out"):
-        fetch("emma", silence=0.05)
+        Downloader(silence=0.05).fetch("emma")
     assert list(cache.iterdir()) == []
 
 
 def test_a_slow_server_is_given_up(server: Server, cache: Path) -> None:
-    times = iter([0.0, 61.0])
+    times = iter([0.0, 61.0, 61.0])
     with pytest.raises(EngineError, match="takes too long"):
-        fetch("emma", clock=lambda: next(times))
+        Downloader(clock=lambda: next(times)).fetch("emma")
     assert list(cache.iterdir()) == []
 
 
@@ -112,7 +114,7 @@ def test_without_a_network_the_remedy_is_told(cache: Path, monkeypatch: pytest.M
     monkeypatch.setattr(voices, "BASE_URL", f"http://127.0.0.1:{port}/")
     remedy = re.escape(f"check the connection, or copy the file to {cache / 'bf_emma.int8.onnx'}")
     with pytest.raises(EngineError, match=rf"refused.*; {remedy}"):
-        fetch("emma")
+        Downloader().fetch("emma")
 
 
 def test_a_cache_that_can_not_be_written_is_told(
@@ -121,4 +123,26 @@ def test_a_cache_that_can_not_be_written_is_told(
     (tmp_path / "file").touch()
     monkeypatch.setenv("HIBARI_HOME", str(tmp_path / "file"))
     with pytest.raises(EngineError, match="voice 'emma' couldn't be downloaded"):
-        fetch("emma")
+        Downloader().fetch("emma")
+
+
+def test_what_has_just_failed_is_not_tried_again_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    downloader = Downloader(clock=lambda: now[0])
+    for now[0] in (0.0, 29.0):
+        with pytest.raises(EngineError, match="isn't the file that hibari knows"):
+            downloader.fetch("emma")
+    assert len(server.asked) == 1
+    now[0] = 31.0
+    expect(monkeypatch, b"a voice")
+    assert downloader.fetch("emma").read_bytes() == b"a voice"
+
+
+def test_a_voice_copied_by_hand_is_taken_at_once(server: Server, cache: Path) -> None:
+    downloader = Downloader()
+    with pytest.raises(EngineError):
+        downloader.fetch("emma")
+    path_of("emma").write_bytes(b"by hand")
+    assert downloader.fetch("emma").read_bytes() == b"by hand"

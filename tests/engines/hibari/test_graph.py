@@ -17,9 +17,9 @@ def model(model_file: Path) -> onnx.ModelProto:
 
 
 def test_the_decoder_looks_27_frames_ahead(model: onnx.ModelProto) -> None:
-    halves = cut(model.SerializeToString())
-    assert halves.context == 27
-    assert [memory.channels for memory in halves.memories] == [130, *[256] * 8]
+    layout = cut(model.SerializeToString()).layout
+    assert layout.context == 27
+    assert [memory.channels for memory in layout.memories] == [130, *[256] * 8]
 
 
 def test_names_of_nodes_and_tensors_do_not_matter(model: onnx.ModelProto) -> None:
@@ -34,7 +34,7 @@ def test_names_of_nodes_and_tensors_do_not_matter(model: onnx.ModelProto) -> Non
         node.output[:] = [renamed(name) for name in node.output]
     for weight in model.graph.initializer:
         weight.name = renamed(weight.name)
-    assert cut(model.SerializeToString()).durations.startswith("other/")
+    assert cut(model.SerializeToString()).layout.durations.startswith("other/")
 
 
 def test_a_graph_without_durations_is_unknown(model: onnx.ModelProto) -> None:

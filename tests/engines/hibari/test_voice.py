@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from tts_plugins.engines.hibari.vocoder import HOP
-from tts_plugins.engines.hibari.voice import StreamedVoice, load, to_ids
+from tts_plugins.engines.hibari.voice import StreamedVoice, WholeVoice, load, to_ids
 from tts_plugins.errors import EngineError
 
 PHONEMES = "ðə kwˈɪk bɹˈWn fˈɑks ʤˈʌmps ˈOvəɹ ðə lˈAzi dˈɔɡ."
@@ -42,7 +42,7 @@ def uncut_file(model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def features_of(voice: StreamedVoice) -> NDArray[np.float32]:
     ids, _ = to_ids(PHONEMES)
-    names = [voice._halves.features]
+    names = [voice.layout.features]
     request = {"ids": np.array([ids], np.int64), "speed": np.ones(1, np.float32)}
     (features,) = voice._text.run(names, request)
     assert features.dtype == np.float32
@@ -124,6 +124,14 @@ def test_a_voice_that_can_not_be_cut_is_spoken_in_one_go(
     streamed = voice.speak(PHONEMES, 1.0, np.random.default_rng(0), pause=True).schedule
     assert streamed is not None
     assert len(samples) == pytest.approx(streamed.length, abs=0.1 * 24_000)
+
+
+def test_a_cut_that_changes_the_sound_is_not_used(
+    model_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tts_plugins.engines.hibari.voice._TOLERANCE", 0.0)
+    assert isinstance(load(model_file), WholeVoice)
+    assert "spoken in pieces it differs by" in caplog.text
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

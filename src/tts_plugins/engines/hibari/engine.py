@@ -64,8 +64,9 @@ class HibariEngine:
     def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
         _check_voice(voice)
         self._default = voice
+        downloader = download.Downloader()
         self._speakers: dict[str, _Lazy[Speaker]] = {
-            name: _Lazy(partial(_load_speaker, name)) for name in VOICES
+            name: _Lazy(partial(_load_speaker, downloader, name)) for name in VOICES
         }
         if model is not None:
             self._speakers[voice] = _Lazy(partial(load, Path(model)))
@@ -211,8 +212,8 @@ def _runs(phonemes: str) -> Iterator[tuple[int, int]]:
     yield begin, len(phonemes)
 
 
-def _load_speaker(voice: str) -> Speaker:
-    return load(download.fetch(voice))
+def _load_speaker(downloader: download.Downloader, voice: str) -> Speaker:
+    return load(downloader.fetch(voice))
 
 
 def _load_reader(british: bool) -> G2P:

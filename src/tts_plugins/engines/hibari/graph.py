@@ -48,27 +48,43 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """A network cut in two. Serialized models, and the names of what goes in and out."""
+class Layout:
+    """The names of what goes in and out of the halves."""
 
-    text: bytes
-    """ids [1, n], speed [1] -> ``durations``, ``features`` [1, channels, frames], ``pitch``."""
-    decoder: bytes
-    """``features`` -> ``spectra`` [1, frames, 3005], memories."""
-    whole: bytes
-    """The network as it was, giving ``durations`` and ``features`` as well: the reference."""
     durations: str
     """int64, one for each id, in units of two frames."""
+
     features: str
+    """float32, shape [1, channels, frames]; the last channel is the energy."""
+
     pitch: str
     """Hertz, shape [1, frames]."""
+
     spectra: str
+    """All heads side by side: shape [1, frames, bins of all heads]."""
+
     memories: tuple[Memory, ...]
 
     @property
     def context(self) -> int:
         """Frames that the decoder looks ahead, and back."""
         return sum(memory.half for memory in self.memories)
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A network cut in two, as serialized models."""
+
+    text: bytes
+    """ids [1, n], speed [1] -> durations, features, pitch."""
+
+    decoder: bytes
+    """features, memories, ends -> spectra, updates."""
+
+    whole: bytes
+    """The network as it was, giving durations and features as well: to compare with."""
+
+    layout: Layout
 
 
 def cut(data: bytes) -> Halves:
@@ -85,11 +101,11 @@ def cut(data: bytes) -> Halves:
     features, channels = _features(graph)
     spectra = _spectra(graph, heads)
 
-    number, whole_number = TensorProto.FLOAT, TensorProto.INT64
+    number = TensorProto.FLOAT
     taken = [helper.make_tensor_value_info(features, number, [1, channels, "frames"])]
     known = [
         *taken,
-        helper.make_tensor_value_info(durations, whole_number, None),
+        helper.make_tensor_value_info(durations, TensorProto.INT64, None),
         helper.make_tensor_value_info(pitch, number, [1, "frames"]),
     ]
     decoder_nodes = graph.between([features], [spectra])
@@ -119,11 +135,7 @@ def cut(data: bytes) -> Halves:
         text.SerializeToString(),
         decoder.SerializeToString(),
         model.SerializeToString(),
-        durations,
-        features,
-        pitch,
-        spectra,
-        tuple(memories),
+        Layout(durations, features, pitch, spectra, tuple(memories)),
     )
 
 

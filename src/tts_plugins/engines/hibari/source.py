@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-_LINK = r"\[(?P<shown>[^\[\]]{1,200})\]\(/(?P<phonemes>[^()/]{0,400})/\)"
+_SHOWN, _SOUND = r"[^\[\]]{1,200}", r"[^()/]{0,400}"
 _ITEM = re.compile(
-    rf"{_LINK}|(?:(?!{_LINK.replace('?P<shown>', '').replace('?P<phonemes>', '')})\S)+"
+    rf"\[(?P<shown>{_SHOWN})\]\(/(?P<phonemes>{_SOUND})/\)"
+    rf"|(?:(?!\[{_SHOWN}\]\(/{_SOUND}/\))\S)+"
 )
 _WORD = re.compile(r"\S+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -73,6 +74,7 @@ def read_items(text: str, unreadable: Callable[[str], None]) -> Iterator[Item]:
                 for word in _WORD.finditer(shown)
                 if _is_word(word[0])
             )
+            # A name in another script can be said all the same: only something must stand there.
             spoken = readable(shown, lambda _: None) or "x"
             yield Item(spoken, marks, spaced, match["phonemes"])
             continue

@@ -116,7 +116,7 @@ class StreamedVoice:
     """Speaks chunk by chunk and knows when each phoneme is heard."""
 
     def __init__(self, halves: Halves) -> None:
-        self._halves = halves
+        self.layout = halves.layout
         self._text = _session(halves.text)
         self._decoder = _session(halves.decoder)
 
@@ -124,7 +124,7 @@ class StreamedVoice:
         self, phonemes: str, speed: float, rng: np.random.Generator, *, pause: bool
     ) -> Speech:
         ids, places = to_ids(phonemes)
-        names = [self._halves.durations, self._halves.features, self._halves.pitch]
+        names = [self.layout.durations, self.layout.features, self.layout.pitch]
         durations, features, pitch = self._text.run(names, _request(ids, speed))
         start, silent, stop = _audible(features[0, -1], pause=pause)
         ends = np.concatenate([[0], np.cumsum(durations.reshape(-1))]) * (_UNIT * HOP)
@@ -146,15 +146,15 @@ class StreamedVoice:
             stop: Frame after the last one wanted.
             sizes: How many frames to give at a time.
         """
-        total, context = features.shape[2], self._halves.context
+        total, context = features.shape[2], self.layout.context
         fed = max(0, start - context)
         # The first frames out have too little behind them, unless the run begins there.
         surplus = start - fed
         state = {
             memory.name: np.zeros((1, memory.channels, memory.half), np.float32)
-            for memory in self._halves.memories
+            for memory in self.layout.memories
         }
-        wanted = [self._halves.spectra, *(m.update for m in self._halves.memories)]
+        wanted = [self.layout.spectra, *(m.update for m in self.layout.memories)]
         given = start
         while given < stop:
             given = min(stop, given + next(sizes))
@@ -162,12 +162,12 @@ class StreamedVoice:
             spectra, *updates = self._decoder.run(
                 wanted,
                 {
-                    self._halves.features: features[:, :, fed:until],
+                    self.layout.features: features[:, :, fed:until],
                     **state,
                     **self._ends(closing=until == total),
                 },
             )
-            state = {m.name: u for m, u in zip(self._halves.memories, updates, strict=True)}
+            state = {m.name: u for m, u in zip(self.layout.memories, updates, strict=True)}
             if until == total:
                 # What follows is known as well; once the end is fed, no call may come after it.
                 given = stop
@@ -179,7 +179,7 @@ class StreamedVoice:
     def _ends(self, *, closing: bool) -> dict[str, NDArray[np.float32]]:
         return {
             memory.end: np.zeros((1, memory.channels, memory.half if closing else 0), np.float32)
-            for memory in self._halves.memories
+            for memory in self.layout.memories
         }
 
     def _chunks(
@@ -299,7 +299,7 @@ def _check(voice: StreamedVoice, halves: Halves) -> None:
     """Compare the cut network to the one it was made of, on a short text."""
     # Optimizing the reference would take longer than running it as it is.
     session = _session(halves.whole, optimized=False)
-    names = [*_OUTPUTS, halves.durations, halves.features]
+    names = [*_OUTPUTS, halves.layout.durations, halves.layout.features]
     ids, _ = to_ids(_TRIAL)
     *heads, pitch, durations, features = session.run(names, _request(ids, 1.0))
     frames = features.shape[2]
