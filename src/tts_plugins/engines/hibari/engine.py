@@ -16,12 +16,12 @@ from hibari.g2p import G2P
 from hibari.voices import VOICES
 
 from tts_plugins.engines.hibari import download, ipa
+from tts_plugins.engines.hibari.loading import load
 from tts_plugins.engines.hibari.reading import Reading, read
 from tts_plugins.engines.hibari.source import read_items
+from tts_plugins.engines.hibari.speaker import LONGEST, Speaker
 from tts_plugins.engines.hibari.timing import unheard, words_of
 from tts_plugins.engines.hibari.vocoder import SAMPLE_RATE
-from tts_plugins.engines.hibari.voice import LONGEST, load
-from tts_plugins.engines.hibari.voice import Voice as Speaker
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,

@@ -19,7 +19,7 @@ convolution takes the middle of ``y``, so that it waits for the same frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,47 +95,24 @@ def cut(data: bytes) -> Halves:
     """
     model = onnx.load_model_from_string(data)
     graph = _Graph(model)
-    outputs = [output.name for output in model.graph.output]
-    *heads, pitch = outputs
+    *heads, pitch = (output.name for output in model.graph.output)
     durations = graph.only("CumSum").input[0]
     features, channels = _features(graph)
     spectra = _spectra(graph, heads)
 
-    number = TensorProto.FLOAT
-    taken = [helper.make_tensor_value_info(features, number, [1, channels, "frames"])]
-    known = [
-        *taken,
-        helper.make_tensor_value_info(durations, TensorProto.INT64, None),
-        helper.make_tensor_value_info(pitch, number, [1, "frames"]),
-    ]
-    decoder_nodes = graph.between([features], [spectra])
-    if graph.inputs_of(decoder_nodes) - {features}:
-        raise UnknownGraphError("the decoder takes more than the features")
-    resumable, memories, constants = _resumable(graph, decoder_nodes)
+    pitch_info = _info(pitch, 1, "frames")
+    features_info = _info(features, 1, channels, "frames")
+    durations_info = helper.make_tensor_value_info(durations, TensorProto.INT64, None)
+    known = [features_info, durations_info, pitch_info]
     text_nodes = graph.between([i.name for i in model.graph.input], [o.name for o in known])
-
-    memory_inputs = [
-        helper.make_tensor_value_info(memory.name, number, [1, memory.channels, None])
-        for memory in memories
-    ]
-    ends = {memory.end: memory.channels for memory in memories}
-    end_inputs = [
-        helper.make_tensor_value_info(name, number, [1, width, None])
-        for name, width in ends.items()
-    ]
-    updates = [
-        helper.make_tensor_value_info(memory.update, number, [1, memory.channels, None])
-        for memory in memories
-    ]
-    wanted = [helper.make_tensor_value_info(spectra, number, [1, None, None]), *updates]
     text = graph.model(text_nodes, list(model.graph.input), known)
-    decoder = graph.model(resumable, [*taken, *memory_inputs, *end_inputs], wanted, constants)
-    model.graph.output.extend(known[:2])
+    decoder, memories = _decoder(graph, features_info, spectra)
+    model.graph.output.extend([features_info, durations_info])
     return Halves(
         text.SerializeToString(),
         decoder.SerializeToString(),
         model.SerializeToString(),
-        Layout(durations, features, pitch, spectra, tuple(memories)),
+        Layout(durations, features, pitch, spectra, memories),
     )
 
 
@@ -227,6 +204,27 @@ def _spectra(graph: _Graph, heads: list[str]) -> str:
     return str(transpose.input[0])
 
 
+def _decoder(
+    graph: _Graph, features: onnx.ValueInfoProto, spectra: str
+) -> tuple[onnx.ModelProto, tuple[Memory, ...]]:
+    """The second half, made resumable."""
+    nodes = graph.between([features.name], [spectra])
+    if graph.inputs_of(nodes) - {features.name}:
+        raise UnknownGraphError("the decoder takes more than the features")
+    nodes, memories, constants = _resumable(graph, nodes)
+    ends = {memory.end: memory.channels for memory in memories}
+    inputs = [
+        features,
+        *(_info(memory.name, 1, memory.channels, None) for memory in memories),
+        *(_info(end, 1, channels, None) for end, channels in ends.items()),
+    ]
+    outputs = [
+        _info(spectra, 1, None, None),
+        *(_info(memory.update, 1, memory.channels, None) for memory in memories),
+    ]
+    return graph.model(nodes, inputs, outputs, constants), tuple(memories)
+
+
 def _resumable(
     graph: _Graph, nodes: list[onnx.NodeProto]
 ) -> tuple[list[onnx.NodeProto], list[Memory], list[onnx.TensorProto]]:
@@ -291,9 +289,8 @@ def _channels(graph: _Graph, conv: onnx.NodeProto) -> int:
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return dict(_named(node))
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _named(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
-    for attribute in node.attribute:
-        yield attribute.name, helper.get_attribute_value(attribute)
+def _info(name: str, *shape: int | str | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tts_plugins.engines.hibari.voice import vocabulary
+from tts_plugins.engines.hibari.speaker import vocabulary
 from tts_plugins.errors import InvalidRequestError
 
 _LETTERS = {

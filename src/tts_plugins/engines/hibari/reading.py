@@ -15,7 +15,7 @@ from hibari.g2p.normalize import normalize
 from tts_plugins.engines.hibari.align import owners
 from tts_plugins.engines.hibari.ipa import in_accent
 from tts_plugins.engines.hibari.source import Item
-from tts_plugins.engines.hibari.voice import LONGEST
+from tts_plugins.engines.hibari.speaker import LONGEST
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ class Reading:
 
     @property
     def ends_sentence(self) -> bool:
-        return bool(_SENTENCE_END.search(self.items[-1].spoken))
+        read = [item.spoken for item in self.items if item.spoken]
+        return bool(read) and bool(_SENTENCE_END.search(read[-1]))
 
     def head(self, n: int) -> Reading:
         """The first ``n`` items alone."""

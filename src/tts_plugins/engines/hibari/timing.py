@@ -8,7 +8,7 @@ import numpy as np
 
 from tts_plugins.engines.hibari.reading import Reading
 from tts_plugins.engines.hibari.source import Mark
-from tts_plugins.engines.hibari.voice import Schedule
+from tts_plugins.engines.hibari.speaker import Schedule
 from tts_plugins.types import Word
 
 _EARLY = 0.04

@@ -1,4 +1,4 @@
-"""Phonemes to samples: one voice's network, loaded once and shared by all streams.
+"""Phonemes to samples: one voice's network, shared by all streams.
 
 A stream's state lives in its generator, and ONNX Runtime's ``run`` may be called from several
 threads at once, so any number of streams can speak with one voice.
@@ -7,7 +7,6 @@ threads at once, so any number of streams can speak with one voice.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,27 +15,23 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import onnxruntime as ort
-from google.protobuf.message import DecodeError
 from hibari.tts import ASSETS
 from numpy.typing import NDArray
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from tts_plugins.engines.hibari.graph import Halves, UnknownGraphError, cut
+from tts_plugins.engines.hibari.graph import Layout
 from tts_plugins.engines.hibari.vocoder import HOP, SAMPLE_RATE, Spectra, Vocoder, draw_noise
-from tts_plugins.errors import EngineError
 from tts_plugins.types import Samples
-
-logger = logging.getLogger(__name__)
 
 LONGEST = 400
 """Phonemes in one run: hibari's own limit."""
 
-_INPUTS = ["ids", "speed"]
-_OUTPUTS = ["lh", "theta", "ln", "lr", "phi", "f0"]
+OUTPUTS = ["lh", "theta", "ln", "lr", "phi", "f0"]
+"""What hibari's network gives: five parts of the spectra, and the pitch."""
+
 _CHUNKS = (16, 32, 64, 80)
 """Frames of 12.5 ms: the first chunk is soon there, the later ones cost less each."""
 _SHORTEST_CHUNK = 8
-_UNIT = 2
+UNIT = 2
 """Frames in a unit of duration."""
 _AUDIBLE = -2.0 / 5.0
 """Predicted energy above which a frame is heard; silence has about -9.5 / 5.
@@ -50,24 +45,6 @@ _PAUSE = 9
 """Frames of silence kept after a sentence: with what is inaudible before, about 150 ms."""
 _JOINT = 2
 """Frames of silence kept after a piece of a sentence: about 50 ms, no longer than a comma."""
-_TRIAL = "hˈW ɑɹ ju?"
-_TOLERANCE = 0.05
-"""Part of the spectra's spread that cutting may change; rounding to int8 makes 0.01."""
-
-_ORT_ERRORS: tuple[type[Exception], ...] = tuple(
-    getattr(ort_errors, name)
-    for name in (
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NoSuchFile",
-        "NotImplemented",
-        "RuntimeException",
-    )
-)
-_UNFIT: tuple[type[Exception], ...] = (UnknownGraphError, *_ORT_ERRORS)
-"""What comes of cutting a network that isn't built like the ones we know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +72,7 @@ class Speech:
     """``None`` when the network doesn't tell."""
 
 
-class Voice(Protocol):
+class Speaker(Protocol):
     """A network that speaks phonemes."""
 
     def speak(
@@ -112,28 +89,41 @@ class Voice(Protocol):
         ...
 
 
-class StreamedVoice:
+class StreamedSpeaker:
     """Speaks chunk by chunk and knows when each phoneme is heard."""
 
-    def __init__(self, halves: Halves) -> None:
-        self.layout = halves.layout
-        self._text = _session(halves.text)
-        self._decoder = _session(halves.decoder)
+    def __init__(
+        self, text: ort.InferenceSession, decoder: ort.InferenceSession, layout: Layout
+    ) -> None:
+        self._text, self._decoder = text, decoder
+        self.layout = layout
 
     def speak(
         self, phonemes: str, speed: float, rng: np.random.Generator, *, pause: bool
     ) -> Speech:
         ids, places = to_ids(phonemes)
-        names = [self.layout.durations, self.layout.features, self.layout.pitch]
-        durations, features, pitch = self._text.run(names, _request(ids, speed))
-        start, silent, stop = _audible(features[0, -1], pause=pause)
-        ends = np.concatenate([[0], np.cumsum(durations.reshape(-1))]) * (_UNIT * HOP)
+        durations, features, pitch = self.predict(ids, speed)
+        start, silent, stop = audible_frames(features[0, -1], pause=pause)
+        ends = np.concatenate([[0], np.cumsum(durations)]) * (UNIT * HOP)
         schedule = Schedule(
             bounds=(ends[places] - start * HOP) / SAMPLE_RATE,
             heard=(silent - start) * HOP / SAMPLE_RATE,
             length=(stop - start) * HOP,
         )
-        return Speech(self._chunks(features, pitch[0], start, stop, rng), schedule)
+        return Speech(self._chunks(features, pitch, start, stop, rng), schedule)
+
+    def predict(
+        self, ids: list[int], speed: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """The first half of the network.
+
+        Returns:
+            Durations of the ids in units of two frames; features, shape [1, channels, frames];
+            pitch in hertz, shape [frames].
+        """
+        names = [self.layout.durations, self.layout.features, self.layout.pitch]
+        durations, features, pitch = self._text.run(names, network_input(ids, speed))
+        return durations.reshape(-1), features, pitch[0]
 
     def decode(
         self, features: NDArray[np.float32], start: int, stop: int, sizes: Iterator[int]
@@ -198,7 +188,7 @@ class StreamedVoice:
                 yield samples
 
 
-class WholeVoice:
+class WholeSpeaker:
     """Speaks a run in one go: for a network that can't be cut. Knows no times."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
@@ -210,46 +200,15 @@ class WholeVoice:
         ids, _ = to_ids(phonemes)
 
         def chunks() -> Iterator[Samples]:
-            *heads, pitch = self._session.run(_OUTPUTS, _request(ids, speed))
+            *heads, pitch = self._session.run(OUTPUTS, network_input(ids, speed))
             frames = pitch.shape[1]
             spectra = np.concatenate(heads, axis=1)[0].T
             samples = Vocoder(pitch[0], 0, frames).push(spectra, draw_noise(rng, frames))
             loud = np.abs(samples).reshape(frames, HOP).max(axis=1) - 2e-3
-            start, _, stop = _audible(loud + _AUDIBLE, pause=pause)
+            start, _, stop = audible_frames(loud + _AUDIBLE, pause=pause)
             yield samples[start * HOP : stop * HOP]
 
         return Speech(chunks(), None)
-
-
-def load(path: Path) -> Voice:
-    """Load a voice file.
-
-    A network that can't be cut is spoken in one go; a warning in the log says why.
-
-    Raises:
-        EngineError: The file can't be read or isn't a voice of hibari.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise EngineError(
-            f"can't read the voice file {path}: {error.strerror or error}; "
-            "check the path, or leave it out for the voice that comes with hibari"
-        ) from error
-    try:
-        voice = StreamedVoice(halves := cut(data))
-        _check(voice, halves)
-    except _UNFIT as error:
-        whole = _whole(data, path)
-        logger.warning(
-            "%s can't be streamed (%s): it is spoken a sentence at a time, without word times",
-            path,
-            str(error).splitlines()[0],
-        )
-        return whole
-    except (DecodeError, ValueError) as error:
-        raise _no_voice(path, "it is no ONNX model") from error
-    return voice
 
 
 def to_ids(phonemes: str) -> tuple[list[int], NDArray[np.intp]]:
@@ -285,7 +244,7 @@ def _sizes(total: int) -> Iterator[int]:
         step = size
 
 
-def _audible(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, int, int]:
+def audible_frames(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, int, int]:
     """First frame to keep, first one of the silence at the end, and first one not to keep."""
     heard = np.flatnonzero(energy > _AUDIBLE)
     if not len(heard):
@@ -295,54 +254,8 @@ def _audible(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, int, int
     return max(0, int(heard[0]) - _LEAD), silent, min(len(energy), stop)
 
 
-def _check(voice: StreamedVoice, halves: Halves) -> None:
-    """Compare the cut network to the one it was made of, on a short text."""
-    # Optimizing the reference would take longer than running it as it is.
-    session = _session(halves.whole, optimized=False)
-    names = [*_OUTPUTS, halves.layout.durations, halves.layout.features]
-    ids, _ = to_ids(_TRIAL)
-    *heads, pitch, durations, features = session.run(names, _request(ids, 1.0))
-    frames = features.shape[2]
-    if int(durations.sum()) * _UNIT != frames or durations.size != len(ids):
-        raise UnknownGraphError("the durations don't add up to the length of the audio")
-    if pitch.shape != (1, frames):
-        raise UnknownGraphError("the pitch has another rate")
-    expected = np.concatenate(heads, axis=1)[0].T
-    got = np.concatenate(list(voice.decode(features, 0, frames, iter([5, *[16] * frames]))))
-    if got.shape != expected.shape:
-        raise UnknownGraphError("the decoder gives another number of frames in pieces")
-    change = float(np.std(got - expected) / np.std(expected))
-    if not change < _TOLERANCE:
-        raise UnknownGraphError(f"spoken in pieces it differs by {change:.0%}")
-    samples = Vocoder(pitch[0], 0, frames).push(
-        expected, draw_noise(np.random.default_rng(0), frames)
-    )
-    start, _, stop = _audible(features[0, -1], pause=False)
-    outside = np.concatenate([samples[: start * HOP], samples[stop * HOP :]])
-    if np.abs(outside).max(initial=0.0) > 0.01:
-        raise UnknownGraphError("the energy doesn't tell silence from speech")
-
-
-def _whole(data: bytes, path: Path) -> WholeVoice:
-    try:
-        session = _session(data)
-    except _ORT_ERRORS as error:
-        raise _no_voice(path, "ONNX Runtime can't run it") from error
-    takes = [value.name for value in session.get_inputs()]
-    gives = [value.name for value in session.get_outputs()]
-    if sorted(takes) != _INPUTS or gives != _OUTPUTS:
-        raise _no_voice(path, f"it takes {', '.join(takes)} and gives {', '.join(gives)}")
-    return WholeVoice(session)
-
-
-def _no_voice(path: Path, reason: str) -> EngineError:
-    return EngineError(
-        f"{path} isn't a voice of hibari: {reason}; delete it if it was downloaded, "
-        "so that it is fetched again, or give the path of another file"
-    )
-
-
-def _session(data: bytes, *, optimized: bool = True) -> ort.InferenceSession:
+def open_session(data: bytes, *, optimized: bool = True) -> ort.InferenceSession:
+    """A session of a serialized network, on one thread."""
     options = ort.SessionOptions()
     # One thread: streams run side by side, and a second thread spends its time waiting.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -352,5 +265,6 @@ def _session(data: bytes, *, optimized: bool = True) -> ort.InferenceSession:
     return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
-def _request(ids: list[int], speed: float) -> dict[str, Any]:
+def network_input(ids: list[int], speed: float) -> dict[str, Any]:
+    """What hibari's network takes."""
     return {"ids": np.array([ids], np.int64), "speed": np.array([speed], np.float32)}
