@@ -21,8 +21,8 @@ from tts_plugins.scheduler import Scheduler
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 ROUNDS = 9
-AFTER = 0.3
-"""Seconds from the request to the interruption."""
+AFTER = 0.15
+"""Seconds from the request to the interruption: the engine is in the middle of its work."""
 QUIET = 0.5
 """Seconds after the interruption in which CPU time still counts as its own."""
 
@@ -54,7 +54,7 @@ class Watched:
 
 async def interruptions(framework: str) -> list[Row]:
     voice = Watched()
-    engine = Scheduler(voice)
+    engine = Scheduler(voice, max_ahead=math.inf)  # the hard case: it never rests
     burned, after, closing, first, fresh = [], [], [], [], []
     async with CALLS[framework](engine) as call:
         for _ in range(ROUNDS + 1):
@@ -85,9 +85,15 @@ async def interruptions(framework: str) -> list[Row]:
     step = max(e - b for b, e in zip(voice.begun, voice.ended, strict=False))
     later = (statistics.median(first[1:]) - statistics.median(fresh[1:])) * 1000
     return [
-        at_most(f"{framework}, CPU burned after it", max(burned[1:]), 0.15, "s", 3),
+        at_most(f"{framework}, CPU burned after it", statistics.median(burned[1:]), 0.15, "s", 3),
         at_most(f"{framework}, steps begun after it", max(after[1:]), 1, "steps"),
-        at_most(f"{framework}, until the framework is done", max(closing[1:]) * 1000, 10, "ms", 1),
+        at_most(
+            f"{framework}, until the framework is done",
+            statistics.median(closing[1:]) * 1000,
+            10,
+            "ms",
+            1,
+        ),
         at_most(
             f"{framework}, the next reply comes later than a fresh one by",
             later,

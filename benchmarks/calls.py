@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Never, Protocol
 
-from examples.listeners import Recording
 from livekit.agents import tts as livekit_tts
 from loguru import logger as pipecat_log
 from pipecat.frames.frames import (
@@ -25,9 +24,10 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
-from tts_plugins.adapters.pipecat import EngineTTSService
 
+from examples.listeners import Recording
 from tts_plugins.adapters.livekit import EngineTTS
+from tts_plugins.adapters.pipecat import EngineTTSService
 from tts_plugins.engine import Engine
 
 pipecat_log.remove()
@@ -97,7 +97,7 @@ class PipecatCall:
 class LiveKitCall:
     """The streams of one TTS, read as a session's agent would."""
 
-    def __init__(self, tts: livekit_tts.TTS) -> None:
+    def __init__(self, tts: livekit_tts.TTS[Never]) -> None:
         self._tts = tts
         self._stream: livekit_tts.SynthesizeStream | None = None
         self.recording = Recording()
@@ -121,8 +121,8 @@ class LiveKitCall:
 
 
 @asynccontextmanager
-async def pipecat_call(engine: Engine, **options: bool) -> AsyncIterator[PipecatCall]:
-    async with pipecat_call_of(EngineTTSService(engine, **options)) as call:
+async def pipecat_call(engine: Engine, *, early: bool = True) -> AsyncIterator[PipecatCall]:
+    async with pipecat_call_of(EngineTTSService(engine, early=early)) as call:
         yield call
 
 
@@ -151,10 +151,13 @@ async def pipecat_call_of(service: TTSService) -> AsyncIterator[PipecatCall]:
 
 
 @asynccontextmanager
-async def livekit_call(engine: Engine, **options: bool) -> AsyncIterator[LiveKitCall]:
-    tts = EngineTTS(engine, **options)
+async def livekit_call(engine: Engine, *, early: bool = True) -> AsyncIterator[LiveKitCall]:
+    tts = EngineTTS(engine, early=early)
     yield LiveKitCall(tts)
     await tts.aclose()
 
 
-CALLS = {"Pipecat": pipecat_call, "LiveKit": livekit_call}
+CALLS: dict[str, Callable[..., AbstractAsyncContextManager[Call]]] = {
+    "Pipecat": pipecat_call,
+    "LiveKit": livekit_call,
+}

@@ -115,7 +115,7 @@ class _ThinService(TTSService):
                 yield TTSAudioRawFrame(pcm, chunk.sample_rate, 1, context_id=context_id)
 
 
-class _ThinTTS(livekit_tts.TTS):
+class _ThinTTS(livekit_tts.TTS[Never]):
     """The least that LiveKit takes."""
 
     def __init__(self, engine: Engine) -> None:

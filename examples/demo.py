@@ -92,8 +92,7 @@ async def livekit_turn(engine: Engine, recording: Recording) -> str:
     await session.start(Agent(instructions="Tell the story."), record=False)
     recording.next_turn()
     speech = session.say(tokens(STORY))
-    while recording.audible_at is None:
-        await asyncio.sleep(0.01)
+    await speaker.playing.wait()
     await asyncio.sleep(INTERRUPTED_AFTER)
     await speech.interrupt()
     await speech.wait_for_playout()
@@ -107,7 +106,6 @@ async def livekit_turn(engine: Engine, recording: Recording) -> str:
 
 async def main(name: str) -> None:
     """Run both and print what came of it."""
-    OUT.mkdir(exist_ok=True)
     print(f"Loading {name} ...")
     engine = await asyncio.to_thread(open_engine, name)
     for title, turn, text in (
@@ -137,6 +135,7 @@ def _said(context: LLMContext) -> str:
 
 
 if __name__ == "__main__":
+    OUT.mkdir(exist_ok=True)
     pipecat_log.remove()
     logging.getLogger("livekit").setLevel(logging.ERROR)
     asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "hibari"))

@@ -105,12 +105,15 @@ class LiveKitSpeaker(io.AudioOutput):
         self._started_at: float | None = None
         self._seconds = 0.0
         self._end: asyncio.TimerHandle | None = None
+        self.playing = asyncio.Event()
+        """Set from the first frame on."""
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
         await super().capture_frame(frame)
         if self._started_at is None:
             self._started_at = time.monotonic()
             self._seconds = 0.0
+            self.playing.set()
             self.on_playback_started(created_at=time.time())
         self._seconds += frame.duration
         self._recording.play(bytes(frame.data), frame.sample_rate)

@@ -12,7 +12,8 @@ _SCALE = np.float32(32768.0)
 def to_s16(samples: Samples) -> bytes:
     """Encode as signed 16-bit little-endian; what is outside [-1, 1) clips, NaN is silence."""
     scaled = np.nan_to_num(np.rint(samples * _SCALE), nan=0.0)
-    return np.clip(scaled, -32768, 32767).astype("<i2").tobytes()
+    pcm: bytes = np.clip(scaled, -32768, 32767).astype("<i2").tobytes()
+    return pcm
 
 
 def from_s16(pcm: bytes) -> Samples:
