@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import accumulate
+from types import AsyncGeneratorType
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from livekit.agents import (
 from livekit.agents.llm import ChatMessage
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import TimedString
+from livekit.agents.voice import SpeechHandle
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
@@ -169,7 +171,7 @@ def ours() -> int:
     gc.collect()
     modules = ("tts_plugins.adapters.livekit", "tts_plugins.turn")
     return sum(
-        type(thing).__module__ in modules or isinstance(thing, AsyncGenerator)
+        type(thing).__module__ in modules or type(thing) is AsyncGeneratorType
         for thing in gc.get_objects()
     )
 
@@ -785,8 +787,10 @@ class Call:
         assert isinstance(message, ChatMessage)
         return message
 
-    async def say(self, text: str) -> None:
-        await self.session.say(text).wait_for_playout()
+    async def say(self, text: str) -> SpeechHandle:
+        handle = self.session.say(text)
+        await handle.wait_for_playout()
+        return handle
 
 
 @asynccontextmanager
@@ -857,7 +861,9 @@ async def test_a_session_goes_on_after_an_engine_failed() -> None:
     engine = Takes([tone(0.1)], [None], [None], [None], [None], [tone(0.1)])
     async with call(EngineTTS(engine)) as phone:
         await until(lambda: engine.requests)  # the warm-up
-        await phone.say("One.")
+        handle = await phone.say("One.")
+        # LiveKit itself doesn't look at it, so asyncio would complain later.
+        assert isinstance(handle._tasks[0].exception(), APITimeoutError)
         assert len(phone.errors) == 4
         await phone.say("Two.")
         assert phone.last.text_content == "Two."
