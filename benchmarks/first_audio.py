@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import Never
 
 import numpy as np
 from hibari import Hibari

@@ -28,6 +28,41 @@ async def main():
 asyncio.run(main())
 """
 
+PIPECAT = """
+import asyncio
+from loguru import logger
+from pipecat.frames.frames import TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.tests.utils import run_test
+from tts_plugins.adapters.pipecat import EngineTTSService
+
+logger.remove()
+
+async def main():
+    down, up = await run_test(
+        EngineTTSService({name!r}),
+        frames_to_send=[TTSSpeakFrame("Hello there.")],
+        pipeline_params=PipelineParams(audio_out_sample_rate=8_000),
+    )
+    assert not up, up
+    audio = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
+    print(sum(frame.num_frames for frame in audio))
+
+asyncio.run(main())
+"""
+LIVEKIT = """
+import asyncio
+from tts_plugins.adapters.livekit import EngineTTS
+
+async def main():
+    tts = EngineTTS({name!r}, sample_rate=8_000)
+    frame = await tts.synthesize("Hello there.").collect()
+    print(frame.samples_per_channel)
+    await tts.aclose()
+
+asyncio.run(main())
+"""
+
 
 class Stranger:
     """A folder in which the engine is installed, and nothing else."""
@@ -61,7 +96,8 @@ def test_it_is_listed_with_its_package(stranger: Stranger) -> None:
     assert "buzz\ttts-buzz 0.1.0\tyes\n" in stranger.run(ENGINES).stdout
 
 
-def test_it_opens_by_name_and_speaks(stranger: Stranger) -> None:
-    result = stranger.run(SPEAK)
+@pytest.mark.parametrize("code", [SPEAK, PIPECAT, LIVEKIT], ids=["turn", "Pipecat", "LiveKit"])
+def test_it_opens_by_name_and_speaks_everywhere(stranger: Stranger, code: str) -> None:
+    result = stranger.run(code)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "5867\n"  # 11 characters of 1600 samples, from 24 to 8 kHz
+    assert result.stdout.endswith("5867\n")  # 11 characters of 1600 samples, from 24 to 8 kHz
