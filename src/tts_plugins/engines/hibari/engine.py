@@ -15,7 +15,8 @@ import numpy as np
 from hibari.g2p import G2P
 from hibari.voices import VOICES
 
-from tts_plugins.engines.hibari import download, ipa
+from tts_plugins.engines.hibari.download import Downloader, path_of
+from tts_plugins.engines.hibari.ipa import markup
 from tts_plugins.engines.hibari.loading import load
 from tts_plugins.engines.hibari.reading import Reading, read
 from tts_plugins.engines.hibari.source import read_items
@@ -64,7 +65,7 @@ class HibariEngine:
     def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
         _check_voice(voice)
         self._default = voice
-        downloader = download.Downloader()
+        downloader = Downloader()
         self._speakers: dict[str, _Lazy[Speaker]] = {
             name: _Lazy(partial(_load_speaker, downloader, name)) for name in VOICES
         }
@@ -138,17 +139,17 @@ class HibariEngine:
             lazy.drop()
 
     @staticmethod
-    def pronunciation(word: str, ipa_or_phonemes: str) -> str:
+    def pronunciation(word: str, ipa: str) -> str:
         """``word`` marked up for the text of a request, so that it is said in this way.
 
         Args:
             word: What stands in the text, and is shown to whoever reads along.
-            ipa_or_phonemes: IPA such as ``ˈnaɪki``, with or without slashes.
+            ipa: Such as ``ˈnaɪki``, with or without slashes; hibari's own phonemes stay.
 
         Raises:
             InvalidRequestError: A symbol that the voice has no sound for.
         """
-        return ipa.markup(word, ipa_or_phonemes)
+        return markup(word, ipa)
 
     def _report(self, voice: str, scripts: set[str]) -> None:
         """Tell of scripts that were met: each once per voice in the log, never the text."""
@@ -212,7 +213,7 @@ def _runs(phonemes: str) -> Iterator[tuple[int, int]]:
     yield begin, len(phonemes)
 
 
-def _load_speaker(downloader: download.Downloader, voice: str) -> Speaker:
+def _load_speaker(downloader: Downloader, voice: str) -> Speaker:
     return load(downloader.fetch(voice))
 
 
@@ -257,7 +258,7 @@ def _cannot_read(voice: str, scripts: Sequence[str]) -> str:
 def _describe(name: str) -> Voice:
     entry = VOICES[name]
     description = f"{entry['accent']}, {entry['gender']}"
-    ready = download.path_of(name).exists()
+    ready = path_of(name).exists()
     if not ready:
         description += f", downloaded on first use ({entry['bytes'] / 1e6:.1f} MB)"
     return Voice(name, entry["language"], description, ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -79,71 +79,69 @@ def read(items: Iterator[Item], g2p: G2P) -> Iterator[Reading]:
 
 def pronounce(items: Sequence[Item], g2p: G2P) -> Reading:
     """Read ``items`` together."""
-    line = _Line()
-    # What stands between two words with a pronunciation of their own is matched by itself.
-    between: list[_Heard] = []
-    since = 0
-    spans: list[tuple[int, int] | None] = [None] * len(items)
-
-    def match(until: int) -> None:
-        if since < until:
-            spoken = [item.spoken for item in items[since:until]]
-            for owner, heard in zip(
-                owners(spoken, [h.text for h in between]), between, strict=True
-            ):
-                at = since + owner
-                if span := line.trimmed(heard):
-                    earlier = spans[at]
-                    spans[at] = (earlier[0] if earlier else span[0], span[1])
-
+    phonemes = ""
+    words: list[_Heard] = []
     joined = False
     for token, index in _tokens(items, g2p):
-        heard = line.add(token)
-        if index is not None:
-            match(index)
-            spans[index] = line.trimmed(heard)
-            between, since = [], index + 1
-            joined = False
-            continue
-        if joined:
-            last = between[-1]
-            between[-1] = _Heard(last.text + heard.text, last.begin, heard.end)
-        else:
-            between.append(heard)
-        joined = not token.whitespace
-    match(len(items))
-    return Reading(line.phonemes.rstrip(), items, _filled(spans))
+        begin = len(phonemes)
+        phonemes += token.phonemes or ""
+        heard = _Heard(token.text, begin, len(phonemes), index)
+        if joined and index is None:
+            last = words.pop()
+            heard = _Heard(last.text + heard.text, last.begin, heard.end)
+        words.append(heard)
+        joined = index is None and not token.whitespace
+        if token.whitespace and phonemes:
+            phonemes += " "
+    spans: list[tuple[int, int] | None] = [None] * len(items)
+    for owner, word in _owned(items, words):
+        if span := _trimmed(phonemes, word):
+            earlier = spans[owner]
+            spans[owner] = (earlier[0] if earlier else span[0], span[1])
+    return Reading(phonemes.rstrip(), items, _filled(spans))
 
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A word that is read, and its phonemes."""
+    """A word that is read, and which phonemes it has."""
 
     text: str
     begin: int
     end: int
+    item: int | None = None
+    """Where it comes from, when it brought its pronunciation."""
 
 
-@dataclass(slots=True)
-class _Line:
-    """Phonemes as they come."""
+def _owned(items: Sequence[Item], words: Sequence[_Heard]) -> Iterator[tuple[int, _Heard]]:
+    """Each word with the item that it came from."""
+    # What stands between two words that brought their pronunciation is matched by itself.
+    between: list[_Heard] = []
+    since = 0
+    for word in words:
+        if word.item is None:
+            between.append(word)
+            continue
+        yield from _matched(items, since, word.item, between)
+        yield word.item, word
+        between, since = [], word.item + 1
+    yield from _matched(items, since, len(items), between)
 
-    phonemes: str = field(default="")
 
-    def add(self, token: Any) -> _Heard:
-        begin = len(self.phonemes)
-        self.phonemes += token.phonemes or ""
-        end = len(self.phonemes)
-        if token.whitespace and self.phonemes:
-            self.phonemes += " "
-        return _Heard(token.text, begin, end)
+def _matched(
+    items: Sequence[Item], since: int, until: int, words: Sequence[_Heard]
+) -> Iterator[tuple[int, _Heard]]:
+    if since < until:
+        spoken = [item.spoken for item in items[since:until]]
+        found = owners(spoken, [word.text for word in words])
+        yield from ((since + owner, word) for owner, word in zip(found, words, strict=True))
 
-    def trimmed(self, heard: _Heard) -> tuple[int, int] | None:
-        """Where it begins and ends without the pauses around it, unless that leaves nothing."""
-        sound = self.phonemes[heard.begin : heard.end]
-        begin = heard.end - len(sound.lstrip(_PAUSES))
-        end = heard.begin + len(sound.rstrip(_PAUSES))
-        return (begin, end) if begin < end else None
+
+def _trimmed(phonemes: str, word: _Heard) -> tuple[int, int] | None:
+    """Where it begins and ends without the pauses around it, unless that leaves nothing."""
+    sound = phonemes[word.begin : word.end]
+    begin = word.end - len(sound.lstrip(_PAUSES))
+    end = word.begin + len(sound.rstrip(_PAUSES))
+    return (begin, end) if begin < end else None
 
 
 def _tokens(items: Sequence[Item], g2p: G2P) -> list[tuple[Any, int | None]]:
