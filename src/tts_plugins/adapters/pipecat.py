@@ -31,12 +31,14 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator
+from pipecat.utils.time import seconds_to_nanoseconds
 from pipecat.utils.tracing.service_decorators import traced_tts
 from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
 
@@ -49,7 +51,7 @@ from tts_plugins.speaker import Speaker
 from tts_plugins.speaker import settings as template
 from tts_plugins.text.words import UNSPACED
 from tts_plugins.turn import Turn
-from tts_plugins.types import SynthesisRequest, Word
+from tts_plugins.types import SynthesisRequest
 
 _IDLE = 60.0
 """Seconds after which Pipecat gives up on a turn that got neither audio nor an end.
@@ -58,7 +60,8 @@ Its own 3 s would cut a turn in two where the LLM or the engine takes longer. Ev
 explicitly here, so this is only for one whose end got lost.
 """
 
-_UNSPACED = re.compile(f"[{UNSPACED}]")
+_RUNS_ON = re.compile(rf"\s|[{UNSPACED}\u3000-\u303f\uff01-\uff65]")
+"""Space, or a character that has none next to it."""
 
 
 @dataclass
@@ -130,7 +133,7 @@ class EngineTTSService(TTSService):
         store = self.Settings(model=self._speaker.name, voice=None, language=None, speed=None)
         if settings is not None:
             store.apply_update(settings)
-        kwargs.setdefault("stop_frame_timeout_s", _IDLE)
+        kwargs.setdefault("stop_frame_timeout_s", _IDLE + patience)
         super().__init__(
             sample_rate=sample_rate,
             push_start_frame=True,
@@ -140,8 +143,10 @@ class EngineTTSService(TTSService):
             **kwargs,
         )
         self._template()
-        self._playhead = Playhead(time.monotonic())
         self._turns: dict[str, Turn] = {}
+        self._spoken = Playhead(time.monotonic())  # counts audio when it has been made
+        self._pushed = Playhead(time.monotonic())  # counts audio when its turn to play has come
+        self._script = _Script()
         self._may_recover = True
         aggregator = text_aggregator or _Phrases(self._phraser, self._wake)
         self._text_aggregator = aggregator  # type: ignore[assignment]  # declared too narrow
@@ -179,16 +184,11 @@ class EngineTTSService(TTSService):
         try:
             turn = await self._turn(context_id)
             await self.start_tts_usage_metrics(text)
-            begin = len(turn.text)
-            # Pipecat trims the space between two pieces.
-            async with aclosing(turn.say(text + " ")) as chunks:
+            async with aclosing(turn.say(text)) as chunks:
                 async for chunk in chunks:
-                    for word in chunk.words:
-                        await self.add_word_timestamps(
-                            [(word.text, word.start + turn.stalled)],
-                            context_id,
-                            includes_inter_frame_spaces=_touches(text, word, word.offset - begin),
-                        )
+                    await self.add_word_timestamps(
+                        [(word.text, word.start + turn.stalled) for word in chunk.words], context_id
+                    )
                     if len(chunk.samples):
                         yield TTSAudioRawFrame(
                             to_s16(chunk.samples), chunk.sample_rate, 1, context_id=context_id
@@ -199,7 +199,9 @@ class EngineTTSService(TTSService):
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
             self._may_recover = getattr(error, "retryable", True)
             yield ErrorFrame(f"{self._speaker.name}: {error}", exception=error)
-        if self._turn_context_id is None:  # text outside of any turn has no other end
+        if (
+            getattr(self, "_turn_context_id", context_id) is None
+        ):  # text outside of any turn has no other end
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
             await self.remove_audio_context(context_id)
 
@@ -236,7 +238,32 @@ class EngineTTSService(TTSService):
             return
         await super().process_frame(frame, direction)
         if isinstance(frame, InterruptionFrame) and not self.get_audio_contexts():
-            self._playhead.dry_at = min(self._playhead.dry_at, time.monotonic())
+            for playhead in (self._spoken, self._pushed):
+                playhead.dry_at = min(playhead.dry_at, time.monotonic())
+
+    async def push_frame(
+        self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM
+    ) -> None:
+        """Push a frame.
+
+        Args:
+            frame: The frame.
+            direction: Where it goes.
+        """
+        if isinstance(frame, TTSAudioRawFrame):
+            self._pushed.add(frame.num_frames / frame.sample_rate, time.monotonic())
+        elif isinstance(frame, TTSTextFrame):
+            self._script.speak(frame)
+        elif isinstance(frame, AggregatedTextFrame) and frame.will_be_spoken:
+            self._script.begin(frame)
+        await super().push_frame(frame, direction)
+
+    async def start_word_timestamps(self) -> None:
+        """Count words from when the turn is heard: not while the one before it plays."""
+        if tracker := getattr(self, "_word_timestamp_tracker", None):
+            ahead = seconds_to_nanoseconds(self._pushed.ahead(time.monotonic()))
+            tracker.last_pts = max(tracker.last_pts, self.get_clock().get_time() + ahead)
+        await super().start_word_timestamps()
 
     async def stop(self, frame: EndFrame) -> None:
         """Say what is left to say, and end.
@@ -305,7 +332,7 @@ class EngineTTSService(TTSService):
         now = self._template()
         if context_id not in self._turns:
             self._turns[context_id] = await self._speaker.turn(
-                sample_rate=self.sample_rate, template=now, playhead=self._playhead
+                sample_rate=self.sample_rate, template=now, playhead=self._spoken
             )
         turn = self._turns[context_id]
         turn.template = now
@@ -322,7 +349,7 @@ class EngineTTSService(TTSService):
 
     def _phraser(self) -> Phraser:
         return Phraser(
-            ahead=lambda: self._playhead.ahead(time.monotonic()),
+            ahead=lambda: self._spoken.ahead(time.monotonic()),
             language=self._template().language,
             early=self._speaker.early,
         )
@@ -337,7 +364,7 @@ class _Wake(ControlFrame):
 
 
 class _Phrases(BaseTextAggregator):
-    """Phraser as Pipecat's text aggregator.
+    """Phraser as Pipecat's text aggregator. Joined, what it gives back is the text.
 
     Args:
         phraser: Makes one for each turn.
@@ -354,7 +381,7 @@ class _Phrases(BaseTextAggregator):
 
     @property
     def text(self) -> Aggregation:
-        return Aggregation(self._pending.strip(), self.aggregation_type)
+        return Aggregation(self._pending, self.aggregation_type)
 
     def set_language(self, language: str | None) -> None:
         super().set_language(language)
@@ -372,7 +399,7 @@ class _Phrases(BaseTextAggregator):
     async def flush(self) -> Aggregation | None:
         rest = self.text
         await self.reset()
-        return rest if rest.text else None
+        return rest if rest.text.strip() else None
 
     async def handle_interruption(self) -> None:
         await self.reset()
@@ -385,7 +412,7 @@ class _Phrases(BaseTextAggregator):
     def _taken(self, text: str, pieces: list[str]) -> list[Aggregation]:
         self._pending = (self._pending + text)[sum(map(len, pieces)) :]
         kind = self.aggregation_type
-        return [Aggregation(piece.strip(), kind) for piece in pieces if piece.strip()]
+        return [Aggregation(piece, kind) for piece in pieces if piece.strip()]
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -393,8 +420,31 @@ class _Phrases(BaseTextAggregator):
             self._timer = None
 
 
-def _touches(text: str, word: Word, offset: int) -> bool:
-    """Whether a word stands without a space between it and its neighbours."""
-    end = offset + len(word.text)
-    around = text[max(0, offset - 1) : offset] + text[end : end + 1]
-    return bool(_UNSPACED.search(word.text)) or bool(around.strip())
+class _Script:
+    """Knows what stands between two words, where Pipecat would put a space."""
+
+    def __init__(self) -> None:
+        self._context_id: str | None = None
+        self._rest = ""
+        self._last = "\n"
+
+    def begin(self, piece: AggregatedTextFrame) -> None:
+        """Take what is about to be spoken."""
+        if piece.context_id != self._context_id:
+            self._context_id, self._rest = piece.context_id, ""
+        text = piece.raw_text or piece.text
+        # A turn, or a piece that was not cut here, comes without the space in front of it.
+        seam = (self._rest or self._last)[-1] + text[:1]
+        self._rest += text if _RUNS_ON.search(seam) else f" {text}"
+
+    def speak(self, word: TTSTextFrame) -> None:
+        """Give a word all that stands before it."""
+        text = word.raw_text or word.text
+        at = self._rest.find(text)
+        if word.context_id != self._context_id or at < 0:
+            return
+        end = at + len(text)
+        if not self._rest[:at].strip():
+            word.raw_text = self._rest[:end]
+            word.includes_inter_frame_spaces = True
+        self._last, self._rest = text, self._rest[end:]
