@@ -262,6 +262,13 @@ async def test_an_engine_that_hangs_is_a_timeout_and_the_next_turn_speaks(kind: 
     assert [request.text for request in engine.requests] == ["Hello."] * 5
 
 
+async def test_patience_of_its_own_goes_before_the_sessions() -> None:
+    began = time.monotonic()
+    with pytest.raises(APITimeoutError, match=r"0\.02 s"):
+        await say(Spy(Takes([None]), patience=0.02), "Hello.", conn_options=CALM)
+    assert time.monotonic() - began < 5
+
+
 @pytest.mark.parametrize("text", ["", " ", " \n\t "])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_turn_without_text_ends_without_audio(kind: str, text: str) -> None:
@@ -615,6 +622,9 @@ def test_what_cannot_be_opened_is_refused_where_it_is_written() -> None:
     for rate in (7999, 48001):
         with pytest.raises(InvalidRequestError, match="sample rate"):
             EngineTTS("tone", sample_rate=rate)
+    for patience in (0, -1, math.nan):
+        with pytest.raises(InvalidRequestError, match="patience"):
+            EngineTTS("tone", patience=patience)
 
 
 def test_opening_by_name_takes_no_time() -> None:

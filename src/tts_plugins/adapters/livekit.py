@@ -85,6 +85,8 @@ class EngineTTS(tts.TTS[Never]):
             raise InvalidRequestError(
                 f"sample rate {sample_rate} is outside {_RATES[0]} to {_RATES[-1]}"
             )
+        if patience is not None and not patience > 0:
+            raise InvalidRequestError(f"a patience of {patience} s is none")
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
             sample_rate=sample_rate,
@@ -213,8 +215,8 @@ class _Speech:
     ) -> None:
         """Speak ``text`` into ``out``; call ``asked`` when the engine is asked for speech.
 
-        No flush of ``out`` anywhere: LiveKit itself releases what it holds back before a listener
-        runs dry, and a flush in front of the end would add 10 ms of silence.
+        Sentences are not followed by a flush: LiveKit itself releases what it holds back before a
+        listener runs dry, and a flush in front of the end would add 10 ms of silence.
         """
         heard = False
         try:
@@ -230,7 +232,7 @@ class _Speech:
             script = _Script(text)
             async with aclosing(turn.say_all(script)) as chunks:
                 async for chunk in chunks:
-                    out.push_timed_transcript(script.heard(turn.text, chunk.words))
+                    out.push_timed_transcript(script.timed(turn.text, chunk.words))
                     if len(chunk.samples):
                         out.push(to_s16(chunk.samples))
                         heard = True
@@ -292,12 +294,12 @@ class _Script:
                 self._ended = item is None or bool(self._written)
                 ready = self._pending
             # Blank text is not a turn: LiveKit expects no audio for it.
-            if ready and self._written.strip():
+            if ready and not self._written.isspace():
                 self._pending = self._pending[len(ready) :]
                 return ready
         raise StopAsyncIteration
 
-    def heard(self, spoken: str, words: Iterable[Word]) -> list[TimedString]:
+    def timed(self, spoken: str, words: Iterable[Word]) -> list[TimedString]:
         """The words, each with the space behind it and all that was skipped before it."""
         return [
             self._tell(end, word.start, word.end)
@@ -324,7 +326,7 @@ def _end_of_word(spoken: str, word: Word) -> int:
 def _api_error(error: Exception, *, retryable: bool) -> APIError:
     """The error as LiveKit classifies errors. Speech that was heard is never repeated."""
     if isinstance(error, EngineTimeoutError | TimeoutError):
-        message = str(error) or "the engine took too long to load"
+        message = str(error) or "the engine took too long"
         return APITimeoutError(message, retryable=retryable)
     if isinstance(error, TTSError):
         return APIStatusError(
