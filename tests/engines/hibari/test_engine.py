@@ -229,8 +229,9 @@ def test_a_text_in_another_script_is_unspeakable_and_told(
 def test_what_can_be_read_of_a_mixed_text_is_spoken_and_the_rest_told(
     engine: HibariEngine,
 ) -> None:
-    with pytest.warns(UnreadableTextWarning, match="CJK"):
+    with pytest.warns(UnreadableTextWarning, match="CJK") as caught:
         chunks = speak(engine, "Say 你好 to her.")
+    assert len(caught) == 1
     assert [word.text for word in words_of(chunks)] == ["Say", "你好", "to", "her."]
     assert words_of(chunks)[1].start == words_of(chunks)[1].end
 
@@ -306,6 +307,16 @@ def test_a_model_that_can_not_be_streamed_is_spoken_without_words(
     (chunk,) = speak(engine, "Hello there.")
     assert 0.6 < chunk.seconds < 1.2
     assert chunk.words == ()
+    engine.close()
+
+
+def test_a_model_of_ones_own_stands_for_the_voice(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIBARI_HOME", str(tmp_path))
+    engine = HibariEngine("fenrir", model=model_file)
+    assert {voice.id: voice.ready for voice in engine.voices()}["fenrir"]
+    assert speak(engine, "Hello.")
     engine.close()
 
 

@@ -109,10 +109,11 @@ class HibariEngine:
         reader = self._readers[VOICES[voice]["british"]]()
 
         scripts: set[str] = set()
+        told: set[str] = set()
         samples = 0
         late: list[Word] = []
         for reading in read(read_items(request.text, scripts.add), reader):
-            self._report(voice, scripts)
+            self._report(voice, scripts, told)
             if not reading.audible:
                 late += unheard(reading, samples / SAMPLE_RATE)
                 continue
@@ -120,7 +121,7 @@ class HibariEngine:
                 yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
                 samples += len(chunk.samples)
                 late = []
-        self._report(voice, scripts)
+        self._report(voice, scripts, told)
         if not samples:
             raise UnspeakableTextError(
                 _cannot_read(voice, sorted(scripts)) if scripts else "no word in the text"
@@ -130,7 +131,7 @@ class HibariEngine:
 
     def voices(self) -> Sequence[Voice]:
         """All voices of hibari; those that aren't ``ready`` are downloaded on first use."""
-        return [_describe(name) for name in VOICES]
+        return [_describe(name, self._speakers[name].made) for name in VOICES]
 
     def close(self) -> None:
         """Let go of the networks. Streams that are open may go on to their end."""
@@ -151,9 +152,10 @@ class HibariEngine:
         """
         return markup(word, ipa)
 
-    def _report(self, voice: str, scripts: set[str]) -> None:
-        """Tell of scripts that were met: each once per voice in the log, never the text."""
-        for script in sorted(scripts):
+    def _report(self, voice: str, scripts: set[str], told: set[str]) -> None:
+        """Warn of scripts not told yet: once per request, and in the log once per voice."""
+        for script in sorted(scripts - told):
+            told.add(script)
             message = _cannot_read(voice, [script])
             if (voice, script) not in self._reported:
                 self._reported.add((voice, script))
@@ -174,6 +176,10 @@ class _Lazy(Generic[_T]):
             if self._made is None:
                 self._made = self._make()
             return self._made
+
+    @property
+    def made(self) -> bool:
+        return self._made is not None
 
     def drop(self) -> None:
         self._made = None
@@ -255,10 +261,10 @@ def _cannot_read(voice: str, scripts: Sequence[str]) -> str:
     )
 
 
-def _describe(name: str) -> Voice:
+def _describe(name: str, loaded: bool) -> Voice:
     entry = VOICES[name]
     description = f"{entry['accent']}, {entry['gender']}"
-    ready = path_of(name).exists()
+    ready = loaded or path_of(name).exists()
     if not ready:
         description += f", downloaded on first use ({entry['bytes'] / 1e6:.1f} MB)"
     return Voice(name, entry["language"], description, ready)
