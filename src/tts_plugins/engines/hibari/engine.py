@@ -85,7 +85,7 @@ class HibariEngine:
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speak, one chunk per step: 0.2 s of audio first, later 1 s.
 
-        Silence in front is left out but for 40 ms, and kept behind only as long as the pause
+        Silence in front is left out but for 10 ms or so, and kept behind only as long as the pause
         after a sentence; less when the text doesn't end one.
 
         Raises:
