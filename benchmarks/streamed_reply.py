@@ -39,7 +39,6 @@ async def replies(
         for _ in range(ROUNDS):
             call.recording.next_turn()
             call.recording.pcm.clear()
-            call.recording.underruns = 0
             await call.say(words(REPLY))
             times.append(call.recording.first_audible * 1000)
             underruns += call.recording.underruns

@@ -57,6 +57,7 @@ class Recording:
     def next_turn(self) -> None:
         """Start to measure anew; the audio goes on."""
         self.asked_at, self.audible_at, self.dry_at = time.monotonic(), None, None
+        self.underruns = 0
 
     @property
     def first_audible(self) -> float:

@@ -857,6 +857,21 @@ async def test_a_session_remembers_what_was_heard_of_an_interrupted_turn() -> No
             assert len(phone.sink.frames) == frames
 
 
+async def test_a_session_remembers_no_word_early_because_the_model_paused() -> None:
+    async def written() -> AsyncGenerator[str, None]:
+        yield "Yes! "
+        await asyncio.sleep(1.2)
+        yield "One two three four five six seven eight nine."
+
+    async with call(EngineTTS(Scheduler(ToneEngine()), speed=0.7)) as phone:
+        handle = phone.session.say(written())
+        await until(lambda: sum(frame.duration for frame in phone.sink.frames) > 1)
+        await asyncio.sleep(0.45)
+        handle.interrupt()
+        await handle.wait_for_playout()
+        assert (phone.last.text_content or "").strip() in ("Yes! One", "Yes! One two")
+
+
 async def test_a_session_survives_turns_without_words() -> None:
     async with call(tone_tts()) as phone:
         for text in ("...", "-", "?!", "...", "...", "..."):

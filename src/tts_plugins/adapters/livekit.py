@@ -232,12 +232,12 @@ class _Speech:
             script = _Script(text)
             async with aclosing(turn.say_all(script)) as chunks:
                 async for chunk in chunks:
-                    out.push_timed_transcript(script.timed(turn.text, chunk.words))
+                    out.push_timed_transcript(script.timed(turn, chunk.words))
                     if len(chunk.samples):
                         out.push(to_s16(chunk.samples))
                         heard = True
             if heard:
-                out.push_timed_transcript(script.rest(turn.seconds))
+                out.push_timed_transcript(script.rest(turn))
         except Exception as error:
             # Anything but an APIError would leave the agent silent, with no error event.
             if heard:
@@ -266,6 +266,9 @@ class _Asked:
 
 class _Script:
     """What a stream is given to say: as text to speak, and back as a transcript that is exact.
+
+    Times count from when the segment is first heard, with the gaps in which the listener waited
+    for more: LiveKit shows words by the clock, and remembers as heard what it has shown.
 
     Not an async generator: one of those can't be closed while a task waits inside of it.
     """
@@ -299,18 +302,18 @@ class _Script:
                 return ready
         raise StopAsyncIteration
 
-    def timed(self, spoken: str, words: Iterable[Word]) -> list[TimedString]:
+    def timed(self, turn: Turn, words: Iterable[Word]) -> list[TimedString]:
         """The words, each with the space behind it and all that was skipped before it."""
         return [
-            self._tell(end, word.start, word.end)
+            self._tell(end, word.start + turn.stalled, word.end + turn.stalled)
             for word in words
-            if (end := _end_of_word(spoken, word)) > self._told
+            if (end := _end_of_word(turn.text, word)) > self._told
         ]
 
-    def rest(self, seconds: float) -> list[TimedString]:
+    def rest(self, turn: Turn) -> list[TimedString]:
         """What no word covered, at the end of the audio."""
-        end = len(self._written)
-        return [self._tell(end, seconds, seconds)] if end > self._told else []
+        end, now = len(self._written), turn.seconds + turn.stalled
+        return [self._tell(end, now, now)] if end > self._told else []
 
     def _tell(self, end: int, start_time: float, end_time: float) -> TimedString:
         told, self._told = self._told, end

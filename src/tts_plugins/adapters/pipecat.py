@@ -260,9 +260,12 @@ class EngineTTSService(TTSService):
 
     async def start_word_timestamps(self) -> None:
         """Count words from when the turn is heard: not while the one before it plays."""
+        ahead = seconds_to_nanoseconds(self._pushed.ahead(time.monotonic()))
+        heard_at = self.get_clock().get_time() + ahead
         if tracker := getattr(self, "_word_timestamp_tracker", None):
-            ahead = seconds_to_nanoseconds(self._pushed.ahead(time.monotonic()))
-            tracker.last_pts = max(tracker.last_pts, self.get_clock().get_time() + ahead)
+            tracker.last_pts = max(tracker.last_pts, heard_at)
+        elif hasattr(self, "_word_last_pts"):  # before 1.13
+            self._word_last_pts = max(self._word_last_pts, heard_at)
         await super().start_word_timestamps()
 
     async def stop(self, frame: EndFrame) -> None:
