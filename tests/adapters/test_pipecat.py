@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import re
 import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,7 +54,7 @@ from tts_plugins.errors import (
 )
 from tts_plugins.scheduler import Scheduler
 from tts_plugins.speaker import _shared
-from tts_plugins.types import AudioChunk, SynthesisRequest
+from tts_plugins.types import AudioChunk, SynthesisRequest, Word
 
 WARM_UP = "Hello."
 
@@ -361,25 +363,42 @@ async def test_an_aggregator_of_ones_own_is_kept_and_its_types_skipped() -> None
 
 
 class ReadingTone(SpyTone):
+    """Reads a pronunciation, and reports the word alone."""
+
     reads_pronunciations = True
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        for chunk in super().synthesize(request):
+            words = tuple(
+                Word(found[0], word.offset + found.start(), word.start, word.end)
+                for word in chunk.words
+                if (found := re.search(r"\w+", word.text))
+            )
+            yield replace(chunk, words=words)
 
 
 @pytest.mark.parametrize(
     ("engine", "text"),
     [
-        (ReadingTone(), "Take [Metformin](/mɛtˈfɔɹmɪn/) daily."),
-        (SpyTone(), "Take Metformin daily."),
+        (ReadingTone(), "In [New York](/nuːjɔːɹk/), take [Metformin](/mɛtˈfɔɹmɪn/) daily."),
+        (SpyTone(), "In New York, take Metformin daily."),
     ],
 )
 async def test_pronunciations_reach_an_engine_that_reads_them(engine: SpyTone, text: str) -> None:
-    hint = EngineTTSService.pronunciation_transform_ipa({"metformin": "mɛtˈfɔɹmɪn"})
+    hint = EngineTTSService.pronunciation_transform_ipa(
+        {"metformin": "mɛtˈfɔɹmɪn", "New York": "nuːjɔːɹk"}
+    )
     context = LLMContext()
     tts = EngineTTSService(Scheduler(engine), text_transforms=[("*", hint)])
     async with Call(tts, context=context) as call:
-        await call.send(*turn("Take Metformin daily."))
+        await call.send(*turn("In New York, take Metformin daily. ", "Bye."))
         await call.after(LLMFullResponseEndFrame)
-    assert engine.texts == [text]
-    assert context.get_messages() == [{"role": "assistant", "content": "Take Metformin daily."}]
+    assert engine.texts == [text, "Bye."]
+    plain = "In New York, take Metformin daily. Bye."
+    assert context.get_messages() == [{"role": "assistant", "content": plain}]
+    assert [word.strip(",.") for word in said(call)] == plain.replace(",", "").replace(
+        ".", ""
+    ).split()
 
 
 # Time
@@ -722,6 +741,7 @@ async def test_a_package_that_is_missing_is_named_at_the_start(
         ({"engine": "tonne"}, EngineNotFoundError, "no engine 'tonne'; available: "),
         ({"settings": EngineTTSSettings(speed=-1)}, InvalidRequestError, "speed -1"),
         ({"settings": EngineTTSSettings(voice="")}, InvalidRequestError, "voice"),
+        ({"sample_rate": 0}, InvalidRequestError, "sample rate 0 is outside 8000 to 48000"),
         ({"voice": "tone"}, TypeError, "no option voice; .* settings="),
         ({"text_aggregation_mode": TextAggregationMode.TOKEN}, ValueError, "SENTENCE"),
         ({"aggregate_sentences": False}, ValueError, "SENTENCE"),
@@ -760,6 +780,19 @@ async def test_settings_change_from_one_sentence_to_the_next(log: list[str]) -> 
         ("Three.", 1.0, None, None),
     ]
     assert [message for message in log if "[model]" in message]
+
+
+async def test_a_setting_that_can_not_be_meant_is_reported_and_the_next_is_taken() -> None:
+    tts = EngineTTSService("tone")
+    async with Call(tts) as call:
+        await call.send(TTSUpdateSettingsFrame(delta=EngineTTSSettings(speed=0)), *turn("One."))
+        await call.after(LLMFullResponseEndFrame)
+        assert call.errors[0].category is ErrorCategory.INVALID_REQUEST
+        await call.send(TextFrame("Silence. "), *turn("Two."))
+        await call.after(LLMFullResponseEndFrame, 2)
+        await call.send(TTSUpdateSettingsFrame(delta=EngineTTSSettings(speed=1)), *turn("Three."))
+        await call.after(LLMFullResponseEndFrame, 3)
+    assert samples(call.all(TTSAudioRawFrame)) == 0.36 * RATE
 
 
 async def test_metrics_are_those_of_the_speech() -> None:

@@ -29,8 +29,8 @@ from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
     InterruptionFrame,
+    TextFrame,
     TTSAudioRawFrame,
-    TTSStoppedFrame,
     TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
@@ -44,14 +44,16 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
 
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.engine import Engine
-from tts_plugins.errors import EngineTimeoutError
+from tts_plugins.errors import EngineTimeoutError, InvalidRequestError
 from tts_plugins.phraser import Phraser
 from tts_plugins.playhead import Playhead
 from tts_plugins.speaker import Speaker
 from tts_plugins.speaker import settings as template
 from tts_plugins.text.words import UNSPACED
 from tts_plugins.turn import Turn
-from tts_plugins.types import SynthesisRequest
+from tts_plugins.types import SynthesisRequest, Word
+
+_RATES = range(8_000, 48_001)
 
 _IDLE = 60.0
 """Seconds after which Pipecat gives up on a turn that got neither audio nor an end.
@@ -59,6 +61,11 @@ _IDLE = 60.0
 Its own 3 s would cut a turn in two where the LLM or the engine takes longer. Every turn is closed
 explicitly here, so this is only for one whose end got lost.
 """
+
+_SOUND = r"\]\(/[^/]*/\)"
+_PRONUNCIATION = re.compile(_SOUND)
+_PRONOUNCED = re.compile(rf"\[?([^\[\]]*){_SOUND}")
+"""A word and its pronunciation, as ``format_pronunciation`` joins them; of many words the last."""
 
 _RUNS_ON = re.compile(rf"\s|[{UNSPACED}\u3000-\u303f\uff01-\uff65]")
 """Space, or a character that has none next to it."""
@@ -110,7 +117,7 @@ class EngineTTSService(TTSService):
 
         Raises:
             EngineNotFoundError: If no engine has that name.
-            InvalidRequestError: If a setting can't be meant.
+            InvalidRequestError: If a setting or the sample rate can't be meant.
             TypeError: If Pipecat knows no such option.
             ValueError: If asked to speak single tokens.
         """
@@ -128,6 +135,10 @@ class EngineTTSService(TTSService):
             raise TypeError(
                 f"no option {', '.join(sorted(unknown))}; voice, language and speed"
                 " belong in settings=EngineTTSService.Settings(...)"
+            )
+        if sample_rate is not None and sample_rate not in _RATES:
+            raise InvalidRequestError(
+                f"sample rate {sample_rate} is outside {_RATES[0]} to {_RATES[-1]}"
             )
         self._speaker = Speaker(engine, early=early, patience=patience)
         store = self.Settings(model=self._speaker.name, voice=None, language=None, speed=None)
@@ -186,9 +197,10 @@ class EngineTTSService(TTSService):
             await self.start_tts_usage_metrics(text)
             async with aclosing(turn.say(text)) as chunks:
                 async for chunk in chunks:
-                    await self.add_word_timestamps(
-                        [(word.text, word.start + turn.stalled) for word in chunk.words], context_id
-                    )
+                    words = [
+                        (_token(turn.text, word), word.start + turn.stalled) for word in chunk.words
+                    ]
+                    await self.add_word_timestamps(words, context_id)
                     if len(chunk.samples):
                         yield TTSAudioRawFrame(
                             to_s16(chunk.samples), chunk.sample_rate, 1, context_id=context_id
@@ -199,11 +211,6 @@ class EngineTTSService(TTSService):
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
             self._may_recover = getattr(error, "retryable", True)
             yield ErrorFrame(f"{self._speaker.name}: {error}", exception=error)
-        if (
-            getattr(self, "_turn_context_id", context_id) is None
-        ):  # text outside of any turn has no other end
-            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
-            await self.remove_audio_context(context_id)
 
     async def setup(  # type: ignore[override]  # as in Pipecat itself
         self, setup: FrameProcessorSetup
@@ -231,12 +238,18 @@ class EngineTTSService(TTSService):
             frame: The frame.
             direction: Where it goes.
         """
+        # Text outside of any turn is one by itself: Pipecat would end it by a timer.
+        loose = isinstance(frame, TextFrame | _Wake) and not getattr(self, "_turn_context_id", "-")
+        if loose:
+            self._turn_context_id = self.create_context_id()
         if isinstance(frame, _Wake):
             async for piece in self._text_aggregator.aggregate(""):
                 await self.stop_text_aggregation_metrics()
                 await super().process_frame(AggregatedTextFrame(piece.text, piece.type), direction)
-            return
-        await super().process_frame(frame, direction)
+        else:
+            await super().process_frame(frame, direction)
+        if loose:
+            await self.on_turn_context_completed()
         if isinstance(frame, InterruptionFrame) and not self.get_audio_contexts():
             for playhead in (self._spoken, self._pushed):
                 playhead.dry_at = min(playhead.dry_at, time.monotonic())
@@ -253,6 +266,7 @@ class EngineTTSService(TTSService):
         if isinstance(frame, TTSAudioRawFrame):
             self._pushed.add(frame.num_frames / frame.sample_rate, time.monotonic())
         elif isinstance(frame, TTSTextFrame):
+            frame.text = _PRONOUNCED.sub(r"\1", frame.text)
             self._script.speak(frame)
         elif isinstance(frame, AggregatedTextFrame) and frame.will_be_spoken:
             self._script.begin(frame)
@@ -262,10 +276,9 @@ class EngineTTSService(TTSService):
         """Count words from when the turn is heard: not while the one before it plays."""
         ahead = seconds_to_nanoseconds(self._pushed.ahead(time.monotonic()))
         heard_at = self.get_clock().get_time() + ahead
-        if tracker := getattr(self, "_word_timestamp_tracker", None):
-            tracker.last_pts = max(tracker.last_pts, heard_at)
-        elif hasattr(self, "_word_last_pts"):  # before 1.13
-            self._word_last_pts = max(self._word_last_pts, heard_at)
+        tracker = getattr(self, "_word_timestamp_tracker", None)
+        owner, name = (tracker, "last_pts") if tracker else (self, "_word_last_pts")  # before 1.13
+        setattr(owner, name, max(getattr(owner, name, 0), heard_at))
         await super().start_word_timestamps()
 
     async def stop(self, frame: EndFrame) -> None:
@@ -342,18 +355,21 @@ class EngineTTSService(TTSService):
         return turn
 
     def _template(self) -> SynthesisRequest:
-        language = assert_given(self._settings.language)
         speed = assert_given(self._settings.speed)
         return template(
             voice=assert_given(self._settings.voice),
-            language=None if language is None else str(language),
+            language=self._language(),
             speed=1.0 if speed is None else speed,
         )
+
+    def _language(self) -> str | None:
+        language = assert_given(self._settings.language)
+        return None if language is None else str(language)
 
     def _phraser(self) -> Phraser:
         return Phraser(
             ahead=lambda: self._spoken.ahead(time.monotonic()),
-            language=self._template().language,
+            language=self._language(),
             early=self._speaker.early,
         )
 
@@ -423,6 +439,12 @@ class _Phrases(BaseTextAggregator):
             self._timer = None
 
 
+def _token(text: str, word: Word) -> str:
+    """A word as Pipecat looks for it in the text: with its pronunciation, if it was given one."""
+    pronunciation = _PRONUNCIATION.match(text, word.offset + len(word.text))
+    return word.text + (pronunciation[0] if pronunciation else "")
+
+
 class _Script:
     """Knows what stands between two words, where Pipecat would put a space."""
 
@@ -444,7 +466,7 @@ class _Script:
         """Give a word all that stands before it."""
         text = word.raw_text or word.text
         at = self._rest.find(text)
-        if word.context_id != self._context_id or at < 0:
+        if word.context_id != self._context_id or at < 0 or not word.append_to_context:
             return
         end = at + len(text)
         if not self._rest[:at].strip():
