@@ -41,6 +41,7 @@ async def replies(
             call.recording.pcm.clear()
             await call.say(words(REPLY))
             times.append(call.recording.first_audible * 1000)
+            await call.recording.heard()  # or else the next reply would have time to spare
             underruns += call.recording.underruns
         return times, underruns, from_s16(bytes(call.recording.pcm))
 

@@ -59,6 +59,11 @@ class Recording:
         self.asked_at, self.audible_at, self.dry_at = time.monotonic(), None, None
         self.underruns = 0
 
+    async def heard(self) -> None:
+        """Wait until all that has come has been played."""
+        if self.dry_at is not None:
+            await asyncio.sleep(self.dry_at - time.monotonic())
+
     @property
     def first_audible(self) -> float:
         """Seconds from the asking to the first sound; infinite if there was none."""
