@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from pipecat.frames.frames import (
     EndFrame,
     Frame,
     InterruptionFrame,
-    LLMAssistantPushAggregationFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -57,6 +57,10 @@ from tts_plugins.speaker import _shared
 from tts_plugins.types import AudioChunk, SynthesisRequest, Word
 
 WARM_UP = "Hello."
+
+not_in_1_12 = pytest.mark.skipif(
+    version("pipecat-ai").startswith("1.12."), reason="Pipecat 1.12 can't do this yet"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +253,7 @@ async def test_nothing_unspeakable_reaches_the_engine_or_is_an_error() -> None:
 async def test_blank_text_is_not_a_turn(text: str) -> None:
     async with Call(EngineTTSService("tone")) as call:
         await call.send(*turn(text), TTSSpeakFrame(text), *turn("Hi."))
-        await call.after(LLMFullResponseEndFrame, 2)
+        await call.after(TTSStoppedFrame)
     assert said(call) == ["Hi."]
     assert len(call.all(TTSStartedFrame)) == 1
     assert call.errors == []
@@ -351,6 +355,7 @@ async def test_the_text_to_speak_may_differ_from_the_text_that_is_kept() -> None
     assert context.get_messages() == [{"role": "assistant", "content": "That is $5 in all. Bye."}]
 
 
+@not_in_1_12
 async def test_an_aggregator_of_ones_own_is_kept_and_its_types_skipped() -> None:
     code = PatternPairAggregator()  # type: ignore[no-untyped-call]  # Pipecat's
     code.add_pattern("code", "<code>", "</code>", action=MatchAction.AGGREGATE)
@@ -543,6 +548,14 @@ async def test_an_interruption_before_the_first_sound_leaves_nothing() -> None:
     assert call.errors == []
 
 
+def ended(call: Call) -> int:
+    """Samples of the turn that ended last, if nothing has come since."""
+    last = call.down[-1]
+    if not isinstance(last, TTSStoppedFrame):
+        return 0
+    return samples([f for f in call.down if getattr(f, "context_id", None) == last.context_id])
+
+
 async def test_an_interruption_at_any_moment_leaves_the_next_turn_whole() -> None:
     tts = EngineTTSService("tone")
     async with Call(tts) as call:
@@ -554,8 +567,7 @@ async def test_an_interruption_at_any_moment_leaves_the_next_turn_whole() -> Non
             await call.after(InterruptionFrame, n + 1)
             old, done = contexts(call.down), len(call.down)
             await call.send(TTSSpeakFrame("Yes please."))
-            await call.after(LLMAssistantPushAggregationFrame, n + 1)
-            await call.until(lambda: isinstance(call.down[-1], TTSStoppedFrame))
+            await call.until(lambda: ended(call) == 0.6 * RATE)
             new = contexts(call.down[done:])
             assert set(old).isdisjoint(new)
             last = [frame for frame in call.down if getattr(frame, "context_id", None) == new[-1]]
@@ -565,6 +577,7 @@ async def test_an_interruption_at_any_moment_leaves_the_next_turn_whole() -> Non
     assert call.errors == []
 
 
+@not_in_1_12
 async def test_speech_that_must_not_be_interrupted_is_not() -> None:
     engine = GatedTone()
     async with Call(EngineTTSService(Scheduler(engine))) as call:
