@@ -266,3 +266,9 @@ def test_everything_pushed_is_spoken_once_and_in_order(
             wait = subject.wait()
             assert wait is None or wait >= 0
     assert spoken + "".join(subject.flush()) == text
+
+
+def test_a_row_of_numbers_is_spoken_in_time() -> None:
+    scene = Scene()
+    scene.write([f"4{n} " for n in range(40)], every=0.05)
+    assert scene.spoken[0][0] <= 1.05

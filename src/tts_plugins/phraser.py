@@ -95,7 +95,7 @@ class Phraser:
         settled = quiet >= SETTLED
         piece = self._splitter.cut(min_words=MIN_WORDS, settled=settled)
         if piece is None and waited >= LIMIT:
-            piece = self._splitter.cut(min_words=1, settled=settled)
+            piece = self._splitter.cut(min_words=1, settled=settled, numbers=True)
         return self._spoken([piece]) if piece else []
 
     def wait(self) -> float | None:

@@ -66,6 +66,7 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 _OVER = re.compile(rf"({_any(_MARKS)}+){_any(_CLOSING)}*\s*\Z")
 _ADDRESS = re.compile(r"[@/\\]|\w[.:]\w|^www$")
 _SPACES = re.compile(r"[^\S\u00a0\u2007\u202f]+")  # a no-break space holds "mot !" together
+_AFTER_NUMBER = re.compile(r"(?<=\d)\s+")
 _CLAUSE_END = re.compile(
     rf"(?:{_any('、，；：،؛')}|(?<!\d)[—–]|—){_any(_CLOSING)}*(?![\s\d])"  # no space need follow
 )
@@ -150,17 +151,22 @@ class SentenceSplitter:
         """
         return [self._take(len(self._text), over=True)] if self._looks_over(settled) else []
 
-    def cut(self, *, min_words: float = 4, settled: bool = False) -> str | None:
+    def cut(
+        self, *, min_words: float = 4, settled: bool = False, numbers: bool = False
+    ) -> str | None:
         """Give back the best beginning of the pending text, for a listener who can't wait.
 
         Best is up to a comma or the like, else up to a whole word heavier than "the" or "of",
         else up to any whole word; never within a name, a number or an address. ``None`` where
-        no such piece has ``min_words``. ``settled`` says that the last word won't grow.
+        no such piece has ``min_words``. ``settled`` says that the last word won't grow;
+        ``numbers`` that a piece may end on a number if nothing else will do, as in a row of them.
         """
         text = self._text
         ends = list(self._ends(text))
         if settled and self._may_end(text, len(text)) and not _ADDRESS.search(_last_word(text)):
             ends.append((1, len(text)))
+        if numbers:
+            ends += [(-1, match.end()) for match in _AFTER_NUMBER.finditer(text)]
         for _, end in sorted(ends, reverse=True):
             if count(text[:end]) >= min_words:
                 return self._take(end, over=False)
