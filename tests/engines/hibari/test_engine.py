@@ -117,7 +117,9 @@ def test_the_words_of_an_expansion_cover_it(engine: HibariEngine) -> None:
 
 def test_the_first_chunk_is_short_and_the_later_ones_are_longer(engine: HibariEngine) -> None:
     lengths = [len(c.samples) // 300 for c in speak(engine, "This is quite a long sentence " * 5)]
-    assert lengths[:4] == [16, 32, 64, 80]
+    # The first has lost what of its silence can be left out.
+    assert 12 <= lengths[0] <= 16
+    assert lengths[1:4] == [32, 64, 80]
     assert all(length >= 8 for length in lengths)
 
 
@@ -159,7 +161,7 @@ def test_a_long_text_is_spoken_whole_and_its_words_go_on(engine: HibariEngine) -
 def test_a_book_starts_at_once_and_can_be_closed(engine: HibariEngine) -> None:
     book = "It was the best of times, it was the worst of times. " * 2000
     stream = engine.synthesize(SynthesisRequest(book))
-    assert len(next(stream).samples) == 16 * 300
+    assert 0.15 <= next(stream).seconds <= 0.2
     next(stream)
     stream.close()
 
@@ -335,3 +337,11 @@ def test_a_closed_engine_says_so() -> None:
     assert list(stream)
     with pytest.raises(EngineError, match="closed"):
         speak(engine, "Hello.")
+
+
+@pytest.mark.parametrize("text", ["How are you?", "Fifty people came.", "I see.", "She sells."])
+def test_speech_begins_at_once_and_whole(engine: HibariEngine, text: str) -> None:
+    samples = np.concatenate([chunk.samples for chunk in speak(engine, text)])
+    first = int(np.flatnonzero(np.abs(samples) > 0.0025)[0])
+    assert first == 192  # 8 ms in which a sound may begin softly
+    assert float(np.abs(samples[:192]).max()) <= 0.0025

@@ -39,6 +39,11 @@ def test_an_accent_has_letters_of_its_own() -> None:
     assert in_accent("ɡˈO hˈɒt siː kˈæt", british=True) == "ɡˈQ hˈɒt siː kˈat"
 
 
+def test_ipa_in_a_text_is_read_as_well_and_what_has_no_sound_is_left_out() -> None:
+    assert in_accent("ˈnaɪki", british=False) == "nˈIki"
+    assert in_accent("ˈtʃɔɪs7", british=False) == "ʧˈYs"
+
+
 def test_a_pronunciation_is_marked_up() -> None:
     assert markup("Nike", "/ˈnaɪki/") == "[Nike](/nˈIki/)"
 

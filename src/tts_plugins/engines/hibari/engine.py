@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -30,11 +31,15 @@ from tts_plugins.errors import (
     UnspeakableTextError,
     VoiceNotFoundError,
 )
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
+from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
 _SLOWEST, _FASTEST = 0.5, 2.0
+_FAINT = 0.0025
+"""-52 dBFS: below it is breath and the noise of the voice."""
+_ONSET = SAMPLE_RATE // 125
+"""Samples kept before the first that isn't faint: 8 ms, in which a sound may begin softly."""
 _NOTHING = SAMPLE_RATE // 50
 """Samples of silence that carry words of which nothing is heard, when no sound follows."""
 
@@ -46,7 +51,7 @@ class HibariEngine:
 
     A request is spoken as one sentence, without looking for others in it, up to 400 phonemes
     (about as many characters) in one breath. ``options["seed"]: int`` makes the audio repeatable.
-    ``[word](/phonemes/)`` in the text pronounces a word: see ``pronunciation``.
+    ``[word](/ipa/)`` in the text pronounces a word: see ``pronunciation``.
 
     Loading takes up to a second: construct it before the first caller, and off the event loop.
     One engine serves any number of streams and threads.
@@ -61,6 +66,7 @@ class HibariEngine:
     """
 
     sample_rate = SAMPLE_RATE
+    reads_pronunciations = True
 
     def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
         _check_voice(voice)
@@ -85,7 +91,7 @@ class HibariEngine:
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speak, one chunk per step: 0.2 s of audio first, later 1 s.
 
-        Silence in front is left out but for 10 ms or so, and kept behind only as long as the pause
+        Silence in front is left out but for 8 ms, and kept behind only as long as the pause
         after a sentence; less when the text doesn't end one.
 
         Raises:
@@ -202,10 +208,25 @@ def _speak(
             words = words_of(reading, begin, speech.schedule, before / SAMPLE_RATE)
             stop = before + speech.schedule.length
         for samples in speech.chunks:
+            if not before:
+                quiet = _quiet(samples)
+                samples = samples[quiet:]
+                words = [_earlier(word, quiet / SAMPLE_RATE) for word in words]
+                stop -= quiet
             before += len(samples)
             due = [w for w in words if w.start * SAMPLE_RATE < before or before == stop]
             words = words[len(due) :]
             yield AudioChunk(samples, SAMPLE_RATE, tuple(due))
+
+
+def _quiet(samples: Samples) -> int:
+    """Samples in front that can be left out: the network foretells the first sound only roughly."""
+    heard = np.flatnonzero(np.abs(samples) > _FAINT)
+    return max(0, int(heard[0]) - _ONSET) if len(heard) else 0
+
+
+def _earlier(word: Word, seconds: float) -> Word:
+    return replace(word, start=max(0.0, word.start - seconds), end=max(0.0, word.end - seconds))
 
 
 def _runs(phonemes: str) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """The phonetic alphabet of the voice: IPA with one letter for a diphthong or an affricate.
 
-hibari reads ``[word](/phonemes/)`` as those phonemes. Its stress marks stand before the vowel, not
-before the syllable, and the two accents have letters of their own: ``O`` is American where ``Q``
-is British, and only British marks length.
+hibari reads ``[word](/phonemes/)`` as those phonemes; here they may be IPA as well. Its stress
+marks stand before the vowel, not before the syllable, and the two accents have letters of their
+own: ``O`` is American where ``Q`` is British, and only British marks length.
 """
 
 from __future__ import annotations
@@ -63,16 +63,18 @@ def markup(word: str, ipa: str) -> str:
 
 def from_ipa(ipa: str) -> str:
     """IPA, with or without slashes, in hibari's alphabet. What is in it already stays."""
-    text = unicodedata.normalize("NFC", ipa.strip().strip("/[]").strip())
-    text = _SYLLABIC.sub(r"ᵊ\1", _TIES.sub("", text))
-    text = _LETTER.sub(lambda match: _LETTERS[match[0]], text)
-    text = _EARLY_STRESS.sub(r"\2\1", text)
+    text = _respelt(ipa.strip().strip("/[]").strip())
     if unknown := sorted({c for c in text if c not in vocabulary() or c in '()"“”'}):
         raise InvalidRequestError(f"hibari has no sound for {' '.join(unknown)} in /{ipa}/")
     return text
 
 
 def in_accent(phonemes: str, *, british: bool) -> str:
-    """Phonemes that somebody wrote, in the letters that this accent has; others are left out."""
-    letters = phonemes.translate(_BRITISH if british else _AMERICAN)
+    """Phonemes or IPA that somebody wrote, in the letters of this accent; others are left out."""
+    letters = _respelt(phonemes).translate(_BRITISH if british else _AMERICAN)
     return "".join(c for c in letters if c in vocabulary())
+
+
+def _respelt(ipa: str) -> str:
+    text = _SYLLABIC.sub(r"ᵊ\1", _TIES.sub("", unicodedata.normalize("NFC", ipa)))
+    return _EARLY_STRESS.sub(r"\2\1", _LETTER.sub(lambda match: _LETTERS[match[0]], text))

@@ -39,8 +39,8 @@ _AUDIBLE = -2.0 / 5.0
 Durations can't say where silence ends: speech starts up to 80 ms before the first phoneme does by
 them, and ends 50 to 300 ms before the last one.
 """
-_LEAD = 1
-"""Frames of silence kept in front, so that a soft onset is whole: with it, 10 ms or more."""
+_LEAD = 2
+"""Frames kept in front of the first that is foretold to be heard, so that none is cut off."""
 _PAUSE = 9
 """Frames of silence kept after a sentence: with what is inaudible before, about 150 ms."""
 _JOINT = 2
