@@ -291,6 +291,27 @@ async def test_a_hundred_kilobytes_at_once_are_spoken_from_the_start_until_inter
     assert engine.texts == [sentence, "Thanks."]
 
 
+@not_in_1_12
+async def test_a_long_speak_frame_leaves_the_event_loop_alone() -> None:
+    class Brief(ToneEngine):
+        def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+            yield from super().synthesize(replace(request, speed=4.0))
+
+    text = "Twelve words of text that say nothing make up this sentence here. " * 80
+    context = LLMContext()
+    engine = Scheduler(Brief(), max_ahead=math.inf)
+    async with Call(EngineTTSService(engine), context=context) as call:
+        await call.send(TTSSpeakFrame(text))
+        worst = 0.0
+        while not call.all(TTSStoppedFrame):
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            worst = max(worst, time.monotonic() - began - 0.01)
+    assert worst < 0.1
+    assert len(said(call)) == 80 * 12
+    assert context.get_messages() == [{"role": "assistant", "content": text.strip()}]
+
+
 async def test_sentences_go_out_whole_without_waiting_for_the_next() -> None:
     engine = SpyTone()
     async with Call(EngineTTSService(Scheduler(engine))) as call:

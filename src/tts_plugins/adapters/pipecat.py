@@ -49,6 +49,7 @@ from tts_plugins.phraser import Phraser
 from tts_plugins.playhead import Playhead
 from tts_plugins.speaker import Speaker
 from tts_plugins.speaker import settings as template
+from tts_plugins.text.sentences import SentenceSplitter
 from tts_plugins.text.words import UNSPACED
 from tts_plugins.turn import Turn
 from tts_plugins.types import SynthesisRequest, Word
@@ -66,6 +67,9 @@ _SOUND = r"\]\(/[^/]*/\)"
 _PRONUNCIATION = re.compile(_SOUND)
 _PRONOUNCED = re.compile(rf"\[?([^\[\]]*){_SOUND}")
 """A word and its pronunciation, as ``format_pronunciation`` joins them; of many words the last."""
+
+_LONG = 1_000
+"""Characters from which on a text goes through Pipecat sentence by sentence."""
 
 _RUNS_ON = re.compile(rf"\s|[{UNSPACED}\u3000-\u303f\uff01-\uff65]")
 """Space, or a character that has none next to it."""
@@ -271,6 +275,26 @@ class EngineTTSService(TTSService):
         elif isinstance(frame, AggregatedTextFrame) and frame.will_be_spoken:
             self._script.begin(frame)
         await super().push_frame(frame, direction)
+
+    async def _handle_aggregated_text(
+        self, src_frame: AggregatedTextFrame, context_id: str | None = None
+    ) -> None:
+        # Pipecat follows the words of one text in a time that grows with the square of its
+        # length: 20 kB in one TTSSpeakFrame would stop the event loop for seconds.
+        context_id = context_id or self.create_context_id()
+        for part in self._parts(src_frame):
+            await super()._handle_aggregated_text(part, context_id)
+
+    def _parts(self, frame: AggregatedTextFrame) -> list[AggregatedTextFrame]:
+        if len(frame.text) < _LONG or (frame.raw_text or frame.text) != frame.text:
+            return [frame]
+        splitter = SentenceSplitter(self._template().language)
+        parts = []
+        for text in (*splitter.push(frame.text), *splitter.flush()):
+            part = AggregatedTextFrame(text, frame.text_type, raw_text=text)
+            part.interruptible = frame.interruptible
+            parts.append(part)
+        return parts
 
     async def start_word_timestamps(self) -> None:
         """Count words from when the turn is heard: not while the one before it plays."""
