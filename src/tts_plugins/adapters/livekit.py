@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 _RATES = range(8_000, 48_001)
 
+_RELEASE = 0.03
+"""Seconds of audio that a listener has left when nothing may be held back any more."""
+
 _TAG = re.compile(r"</?expr\b[^<>]*>")
 _OPEN_TAG = re.compile(r"<(/?(e(x(p(r([^\w<>][^<>]{0,300})?)?)?)?)?)?\Z")
 _REST_OF_WORD = re.compile(r"[^\w\s]*\s*")
@@ -215,9 +218,11 @@ class _Speech:
     ) -> None:
         """Speak ``text`` into ``out``; call ``asked`` when the engine is asked for speech.
 
-        Sentences are not followed by a flush: LiveKit itself releases what it holds back before a
-        listener runs dry, and a flush in front of the end would add 10 ms of silence.
+        What LiveKit holds back to make frames of is released just before a listener runs dry; it
+        does so itself from 1.8.7 on, and before that not after the shortest sentences. A flush
+        behind each sentence would add 10 ms of silence behind the last.
         """
+        release: asyncio.TimerHandle | None = None
         heard = False
         try:
             async with asyncio.timeout(self.patience):
@@ -236,6 +241,10 @@ class _Speech:
                     if len(chunk.samples):
                         out.push(to_s16(chunk.samples))
                         heard = True
+                        if release:
+                            release.cancel()
+                        in_time = turn.ahead() - _RELEASE
+                        release = asyncio.get_running_loop().call_later(in_time, out.flush)
             if heard:
                 out.push_timed_transcript(script.rest(turn))
         except Exception as error:
@@ -244,6 +253,9 @@ class _Speech:
                 out.flush()
                 await asyncio.sleep(0)  # LiveKit drops what it hasn't passed on when this raises
             raise _api_error(error, retryable=not heard) from error
+        finally:
+            if release:
+                release.cancel()
 
 
 class _Asked:
