@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import aclosing
 
 import pytest
 
 from tests.fakes import ScriptedEngine, tone
-from tts_plugins.errors import EngineNotFoundError
+from tts_plugins.errors import EngineError, EngineNotFoundError
 from tts_plugins.speaker import Speaker
 from tts_plugins.types import SynthesisRequest
 
@@ -73,3 +74,42 @@ async def test_a_cancelled_opening_is_not_lost() -> None:
     with pytest.raises(Exception, match="closed"):
         async with aclosing(engine.stream(SynthesisRequest("x"))) as chunks:
             await anext(chunks)
+
+
+async def test_an_engine_that_fails_to_load_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(spec: str) -> None:
+        raise EngineError("no memory")
+
+    speaker = Speaker("tone")
+    with monkeypatch.context() as broken:
+        broken.setattr("tts_plugins.speaker.open_engine", fail)
+        with pytest.raises(EngineError, match="no memory"):
+            await speaker.open()
+    await speaker.aclose()
+    await speaker.warm_up()
+    await speaker.aclose()
+
+
+async def test_closing_while_it_loads_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, go_on = threading.Event(), threading.Event()
+    opened = []
+
+    def slow(spec: str) -> ScriptedEngine:
+        loading.set()
+        go_on.wait(5)
+        opened.append(ScriptedEngine())
+        return opened[0]
+
+    monkeypatch.setattr("tts_plugins.speaker.open_engine", slow)
+    speaker = Speaker("tone")
+    task = asyncio.create_task(speaker.open())
+    await asyncio.to_thread(loading.wait, 5)
+    task.cancel()
+    await asyncio.wait([task])
+    closing = asyncio.create_task(speaker.aclose())
+    await asyncio.sleep(0)  # the loop is free
+    go_on.set()
+    await closing
+    assert [engine.closed for engine in opened] == [True]

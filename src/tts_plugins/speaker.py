@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tts_plugins.engine import Engine, warm_up
 from tts_plugins.errors import InvalidRequestError
@@ -40,6 +40,7 @@ class Speaker:
         self._spec = engine if isinstance(engine, str) else None
         self._lock = threading.Lock()
         self._engine: TimedEngine | None = None
+        self._closing: asyncio.Task[None] | None = None
         if isinstance(engine, str):
             find_engine(engine)  # a misspelt name fails here, where it was written
         else:
@@ -83,10 +84,19 @@ class Speaker:
     async def aclose(self) -> None:
         """Let go of an engine that was opened by name. It may be opened again."""
         if self._spec is not None:
-            with self._lock:
-                engine, self._engine = self._engine, None
-            if engine is not None:
-                await _give_back(self._spec)
+            # A task of its own: it ends even if whoever waits for it is cut off.
+            self._closing = asyncio.create_task(self._let_go(self._spec))
+            await asyncio.shield(self._closing)
+
+    async def _let_go(self, spec: str) -> None:
+        # In a thread, because a load that was cut off holds the lock until it is through.
+        if await asyncio.to_thread(self._forget):
+            await _give_back(spec)
+
+    def _forget(self) -> bool:
+        with self._lock:
+            engine, self._engine = self._engine, None
+        return engine is not None
 
 
 def settings(*, voice: str | None, language: str | None, speed: float) -> SynthesisRequest:
@@ -104,7 +114,9 @@ def settings(*, voice: str | None, language: str | None, speed: float) -> Synthe
 
 @dataclass(slots=True)
 class _Shared:
-    engine: TimedEngine
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while it loads, so that two who ask at once don't load it twice."""
+    engine: TimedEngine | None = None
     users: int = 0
 
 
@@ -113,21 +125,29 @@ _shared_lock = threading.Lock()
 
 
 def _borrow(spec: str) -> TimedEngine:
-    with _shared_lock:  # held while it loads, so that two who ask at once don't load it twice
-        shared = _shared.get(spec) or _Shared(TimedEngine(open_engine(spec)))
-        _shared[spec] = shared
+    with _shared_lock:
+        shared = _shared.setdefault(spec, _Shared())
         shared.users += 1
-        return shared.engine
+    try:
+        with shared.lock:
+            shared.engine = shared.engine or TimedEngine(open_engine(spec))
+            return shared.engine
+    except BaseException:
+        _leave(spec)
+        raise
 
 
 async def _give_back(spec: str) -> None:
+    if engine := _leave(spec):
+        await engine.aclose()
+
+
+def _leave(spec: str) -> TimedEngine | None:
+    """One user less; the engine, if that was the last."""
     with _shared_lock:
         shared = _shared[spec]
         shared.users -= 1
-        if shared.users:
-            return
-        del _shared[spec]
-    await shared.engine.aclose()
+        return None if shared.users else _shared.pop(spec).engine
 
 
 def _innermost(engine: object) -> object:
