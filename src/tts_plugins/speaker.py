@@ -89,8 +89,9 @@ class Speaker:
             await asyncio.shield(self._closing)
 
     async def _let_go(self, spec: str) -> None:
-        # In a thread, because a load that was cut off holds the lock until it is through.
-        if await asyncio.to_thread(self._forget):
+        # A load that was cut off holds the lock until it is through; a thread can wait for that.
+        loading = self._lock.locked()
+        if await asyncio.to_thread(self._forget) if loading else self._forget():
             await _give_back(spec)
 
     def _forget(self) -> bool:
