@@ -114,7 +114,7 @@ async def main(name: str) -> None:
     engine = await asyncio.to_thread(open_engine, name)
     for title, turn, text in (
         ("Pipecat pipeline", pipecat_turn, TURN),
-        ("LiveKit AgentSession, interrupted", livekit_turn, STORY),
+        ("LiveKit AgentSession, interrupted", livekit_turn, f"{GREETING} {STORY}"),
     ):
         recording = Recording()
         heard = await turn(engine, recording)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 import wave
 from collections.abc import Generator, Sequence
@@ -16,16 +17,19 @@ from typing import IO
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 
 from tts_plugins.cli import main
-from tts_plugins.cli.speaking import Speech
+from tts_plugins.cli.speaking import Speech, _progress
 from tts_plugins.engine import Engine
 from tts_plugins.engines.tone import ToneEngine
 from tts_plugins.errors import UnreadableTextWarning
 from tts_plugins.scheduler import Scheduler
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 COMMAND = [sys.executable, "-c", "from tts_plugins.cli import main; main()"]
+LISTENING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+"""For a child of a shell that ignores Ctrl-C, as those in the background do."""
 HEADER = 44
 BEEP = 1_440 * 2
 """Bytes that the tone engine speaks a character with, at 24 kHz."""
@@ -98,7 +102,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> SpyEngine:
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*COMMAND, *arguments],
+        [COMMAND[0], "-c", LISTENING + COMMAND[-1], *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -173,6 +177,24 @@ def test_a_link_stays_a_link(shell: Shell) -> None:
     shell("say", "Hello.", "--engine", "tone", "-o", "link.wav")
     assert Path("link.wav").is_symlink()
     assert frames(Path("target.wav")) == 6 * 1_440
+
+
+def test_a_link_may_lead_to_another_file_system(shell: Shell) -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no other file system here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        target = Path(elsewhere, "target.wav")
+        Path("link.wav").symlink_to(target)
+        assert shell("say", "Hello.", "--engine", "tone", "-o", "link.wav").status == 0
+        assert frames(target) == 6 * 1_440
+        assert os.listdir(elsewhere) == ["target.wav"]  # noqa: PTH208
+
+
+def test_the_device_of_standard_output_is_no_file(tmp_path: Path) -> None:
+    with (tmp_path / "out.wav").open("wb") as out:
+        arguments = ["say", "Hello.", "--engine", "tone", "-o", "/dev/stdout"]
+        subprocess.run([*COMMAND, *arguments], stdout=out, stderr=subprocess.DEVNULL, check=True)
+    assert len((tmp_path / "out.wav").read_bytes()) == HEADER + 6 * BEEP
 
 
 def test_hibari_speaks(shell: Shell) -> None:
@@ -288,6 +310,25 @@ def test_speech_leaves_while_text_still_arrives() -> None:
     assert process.returncode == 0
 
 
+def test_text_without_an_end_in_sight_is_spoken_all_the_same() -> None:
+    with start("say", "--engine", "tone", "-o", "-") as process:
+        stdin, stdout = pipe(process.stdin), pipe(process.stdout)
+        stdin.write(b"one two three four five six ")
+        stdin.flush()
+        assert len(stdout.read(HEADER + 3 * BEEP)) == HEADER + 3 * BEEP  # and stdin is still open
+        stdin.close()
+        stdout.read()
+
+
+def test_a_long_text_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[float] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Progress, "update", lambda *_, advance, **__: shown.append(advance))
+    with _progress("word " * 100) as advance:
+        advance(AudioChunk(np.zeros(10, np.float32), 10, (Word("word", 0, 0.0, 1.0),)))
+    assert shown == [4]
+
+
 def test_an_empty_input_is_refused() -> None:
     with start("say", "-", "--engine", "tone", "-o", "-") as process:
         out, err = process.communicate(b" \n")
@@ -300,6 +341,7 @@ def test_an_empty_input_is_refused() -> None:
         ("say <&-", "error: no text to say\n"),
         ("say Hello. -o - >&-", "error: standard output is closed\n"),
         ("say Hello. -o /dev/full", "error: No space left on device\n"),
+        ("voices >&-", "error: standard output is closed\n"),
     ],
 )
 def test_what_is_closed_or_full_is_one_line(redirected: str, message: str, tmp_path: Path) -> None:
@@ -311,6 +353,23 @@ def test_what_is_closed_or_full_is_one_line(redirected: str, message: str, tmp_p
         check=False,
     )
     assert (result.returncode, result.stderr) == (1, message)
+
+
+def test_without_anywhere_to_say_so_it_speaks(tmp_path: Path) -> None:
+    subprocess.run(
+        ["bash", "-c", '"$0" -c "$1" say Hello. -o a.wav --engine tone 2>&-', *COMMAND[0::2]],
+        cwd=tmp_path,
+        check=True,
+    )
+    assert frames(tmp_path / "a.wav") == 6 * 1_440
+
+
+@pytest.mark.parametrize("call", ["check tone", "voices", "--help"])
+def test_a_reader_that_leaves_a_table_is_no_news(call: str) -> None:
+    with start(*call.split()) as process:
+        pipe(process.stdout).close()
+        assert pipe(process.stderr).read() == b""
+    assert process.returncode == 141
 
 
 def test_a_reader_that_leaves_is_no_news() -> None:

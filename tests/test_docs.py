@@ -30,7 +30,7 @@ def test_commands_run(line: str, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     installed.mkdir()
     install_stranger(installed)
-    player = tmp_path / "ffplay"  # there may be no sound card
+    player = tmp_path / "aplay"  # there may be no sound card
     player.write_text("#!/bin/sh\nexec cat >/dev/null\n")
     player.chmod(0o755)
     variables = environment(installed)

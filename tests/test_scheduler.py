@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tts_plugins.errors import EngineError, OverloadedError
-from tts_plugins.scheduler import Scheduler
+from tts_plugins.scheduler import Scheduler, _start_anew
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 RATE = 1000
@@ -233,10 +233,17 @@ async def test_a_failing_engine_becomes_an_engine_error_with_its_cause() -> None
     await scheduler.aclose()
 
 
-async def test_an_engine_that_hangs_costs_one_thread_and_nobody_elses_voice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tts_plugins.scheduler._PATIENCE", 0.01)
+async def test_what_was_to_be_said_is_not_in_the_message_of_an_error() -> None:
+    def fail(name: str) -> None:
+        raise ValueError(f"can't say {name!r}")
+
+    scheduler = Scheduler(SpyEngine(before=fail))
+    with pytest.raises(EngineError, match=r"^ValueError: can't say '\.\.\.'$"):
+        await drain(scheduler, "my secret")
+    await scheduler.aclose()
+
+
+async def test_an_engine_that_hangs_costs_one_thread_and_nobody_elses_voice() -> None:
     forever = threading.Event()
     hanging = threading.Event()
 
@@ -246,7 +253,7 @@ async def test_an_engine_that_hangs_costs_one_thread_and_nobody_elses_voice(
             forever.wait(10)
 
     engine = SpyEngine(before=hang)
-    scheduler = Scheduler(engine)
+    scheduler = Scheduler(engine, hang_after=0.01)
     task = asyncio.create_task(drain(scheduler, "hang"))
     assert await asyncio.to_thread(hanging.wait, 5)
     task.cancel()
@@ -329,4 +336,177 @@ async def test_cancellation_at_every_await_leaves_the_next_stream_whole(
     task.cancel()
     await asyncio.wait([task])
     assert await drain(scheduler, "b") == 4
+    await scheduler.aclose()
+
+
+# Engines that don't keep the contract
+
+
+class Odd:
+    """Gives what it is told to for the text "odd", and a good chunk for every other."""
+
+    def __init__(self, synthesize: Callable[[], object]) -> None:
+        self._synthesize = synthesize
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        if request.text == "odd":
+            return self._synthesize()  # type: ignore[return-value]
+        return (chunk for chunk in [AudioChunk(np.zeros(10, np.float32), RATE)])
+
+    def voices(self) -> Sequence[Voice]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        AudioChunk(np.zeros(10, np.float32), 0),
+        AudioChunk(np.zeros(10, np.int16), RATE),
+        AudioChunk(np.zeros((10, 2), np.float32), RATE),
+        AudioChunk(np.float32(0), RATE),  # type: ignore[arg-type]
+        AudioChunk(None, RATE),  # type: ignore[arg-type]
+        np.zeros(10, np.float32),
+        ValueError("yielded"),
+        None,
+    ],
+    ids=repr,
+)
+async def test_what_is_no_chunk_is_an_error_and_the_next_stream_is_whole(chunk: object) -> None:
+    closed = []
+
+    def one() -> Generator[object, None, None]:
+        try:
+            yield chunk
+            yield chunk
+        finally:
+            closed.append(True)
+
+    scheduler = Scheduler(Odd(one))
+    with pytest.raises(EngineError):
+        await drain(scheduler, "odd")
+    assert await drain(scheduler, "good") == 1
+    await scheduler.aclose()
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("returned", [None, 7])
+async def test_what_is_no_generator_is_an_error(returned: object) -> None:
+    scheduler = Scheduler(Odd(lambda: returned))
+    with pytest.raises(EngineError, match="not iterable"):
+        await drain(scheduler, "odd")
+    assert await drain(scheduler, "good") == 1
+    await scheduler.aclose()
+
+
+async def test_a_list_will_do() -> None:
+    chunks = [AudioChunk(np.zeros(10, np.float32), RATE)] * 3
+    scheduler = Scheduler(Odd(lambda: chunks))
+    assert await drain(scheduler, "odd") == 3
+    async with aclosing(scheduler.stream(SynthesisRequest("odd"))) as stream:
+        await anext(stream)
+    await scheduler.aclose()
+
+
+async def test_a_slow_step_is_not_overtaken_by_another() -> None:
+    gate = Turnstile()
+    engine = SpyEngine(before=gate)
+    now = [0.0]
+    scheduler = Scheduler(engine, hang_after=10.0, clock=lambda: now[0])
+    task = asyncio.create_task(drain(scheduler, "a"))
+    await gate.hold()
+    task.cancel()
+    await asyncio.wait([task])
+    now[0] = 9.0  # slow, but it may come back
+    other = asyncio.create_task(drain(scheduler, "b"))
+    await asyncio.sleep(0)
+    gate.open()
+    assert await other == 4
+    await scheduler.aclose()
+    assert engine.most_at_once == 1
+
+
+async def test_an_engine_that_hangs_while_it_closes_a_stream_is_left_to_itself() -> None:
+    closing, forever = threading.Event(), threading.Event()
+
+    def stuck() -> Generator[AudioChunk, None, None]:
+        try:
+            while True:
+                yield AudioChunk(np.zeros(5 * RATE, np.float32), RATE)
+        finally:
+            closing.set()
+            forever.wait(10)
+
+    scheduler = Scheduler(Odd(stuck), hang_after=0.01)
+    async with aclosing(scheduler.stream(SynthesisRequest("odd"))) as chunks:
+        await anext(chunks)
+    assert await asyncio.to_thread(closing.wait, 5)
+    assert await asyncio.wait_for(drain(scheduler, "good"), 5) == 1
+    forever.set()
+    await scheduler.aclose()
+
+
+async def test_without_a_thread_there_is_an_error_and_later_a_voice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    scheduler = Scheduler(SpyEngine(), max_streams=1)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(EngineError, match="no thread"):
+            await drain(scheduler, "a")
+    assert await drain(scheduler, "b") == 4
+    await scheduler.aclose()
+
+
+async def test_streams_are_closed_before_their_engine() -> None:
+    order: list[str] = []
+
+    class Orderly(SpyEngine):
+        def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+            try:
+                yield from super().synthesize(request)
+            finally:
+                order.append(request.text)
+
+        def close(self) -> None:
+            order.append("engine")
+
+    scheduler = Scheduler(Orderly(), max_ahead=0.1)
+    streams = [scheduler.stream(SynthesisRequest("a")) for _ in range(3)]
+    for stream in streams:
+        await anext(stream)
+    await scheduler.aclose()
+    for stream in streams:
+        await stream.aclose()
+    assert order == ["a", "a", "a", "engine"]
+
+
+def test_a_stream_whose_loop_was_closed_while_it_rested_gives_its_place_back() -> None:
+    scheduler = Scheduler(SpyEngine(), max_streams=1, max_ahead=0.1)
+    loop = asyncio.new_event_loop()
+    chunks = scheduler.stream(SynthesisRequest("a"))
+    loop.run_until_complete(anext(chunks))
+    loop.close()
+    assert asyncio.run(drain(scheduler, "b")) == 4
+    scheduler.close()
+
+
+async def test_the_child_of_a_fork_starts_anew() -> None:
+    # As after a fork in mid-step: the thread that took the step doesn't exist in the child.
+    gate = Turnstile()
+    scheduler = Scheduler(SpyEngine(before=gate), max_streams=1, max_ahead=math.inf)
+    task = asyncio.create_task(drain(scheduler, "a"))
+    await gate.hold()
+    _start_anew()
+    other = asyncio.create_task(drain(scheduler, "b"))
+    await gate.hold()
+    gate.open()
+    assert await other == 4
+    task.cancel()
+    await asyncio.wait([task])
     await scheduler.aclose()

@@ -5,7 +5,9 @@ from contextlib import aclosing
 import pytest
 
 from tests.fakes import ScriptedEngine, silence, tone
-from tts_plugins.errors import EngineError
+from tts_plugins.engines.tone import ToneEngine
+from tts_plugins.errors import EngineError, InvalidRequestError
+from tts_plugins.scheduler import Scheduler
 from tts_plugins.timing import TimedEngine
 from tts_plugins.types import AudioChunk, SynthesisRequest, Word
 
@@ -92,3 +94,11 @@ async def test_closing_closes_the_engine() -> None:
     await TimedEngine(inner).aclose()
     assert inner.closed
     assert [v.id for v in await TimedEngine(inner).voices()] == ["scripted"]
+
+
+async def test_a_speed_of_zero_is_the_engines_to_refuse() -> None:
+    engine = TimedEngine(Scheduler(ToneEngine()))
+    with pytest.raises(InvalidRequestError, match="speed"):
+        async with aclosing(engine.stream(SynthesisRequest(TEXT, speed=0))) as chunks:
+            await anext(chunks)
+    await engine.aclose()

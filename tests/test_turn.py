@@ -132,6 +132,23 @@ async def test_an_engine_that_hangs_meets_the_listeners_patience() -> None:
         await all_of(turn.say("Hello"))
 
 
+async def test_chunks_without_samples_dont_renew_the_patience() -> None:
+    class Empty(ScriptedEngine):
+        async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+            while True:
+                await asyncio.sleep(0.001)
+                yield AudioChunk(np.zeros(0, np.float32), 24000)
+
+    with pytest.raises(EngineTimeoutError):
+        await all_of(Turn(Empty(), sample_rate=8000, patience=0.02).say("Hello"))
+
+
+async def test_an_engines_own_timeout_is_not_the_listeners() -> None:
+    turn = Turn(ScriptedEngine(TimeoutError("name lookup")), sample_rate=8000)
+    with pytest.raises(TimeoutError, match="name lookup"):
+        await all_of(turn.say("Hello"))
+
+
 async def test_patience_begins_when_the_listener_runs_dry() -> None:
     began = asyncio.get_running_loop().time()
     turn = Turn(Hanging(tone(0.1)), sample_rate=24000, patience=0.01)

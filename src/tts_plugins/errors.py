@@ -41,8 +41,8 @@ class EngineNotFoundError(TTSError):
         super().__init__(f"no engine {name!r}; available: {', '.join(sorted(available))}")
 
 
-class MissingDependencyError(TTSError):
-    """The engine, or the command, is known but a package that it needs isn't installed."""
+class MissingDependencyError(TTSError, ImportError):
+    """The engine, adapter or command is known but a package that it needs isn't installed."""
 
     status_code = 501
 

@@ -11,12 +11,16 @@ import asyncio
 import atexit
 import logging
 import math
+import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from tts_plugins.engine import BlockingEngine
 from tts_plugins.errors import EngineError, OverloadedError, TTSError
@@ -28,8 +32,8 @@ logger = logging.getLogger(__name__)
 _RECENT = 0.2
 """Weight of the newest measurement in a running mean."""
 
-_PATIENCE = 1.0
-"""Seconds that the step of a closed stream may still take before its worker is replaced."""
+_GRACE = 1.0
+"""Seconds that closing waits for steps that still run."""
 
 _FIRST_LIFETIME = 3.0
 """Seconds that a stream is taken to last until one has been measured."""
@@ -48,9 +52,8 @@ class _Stream:
     urgent: bool
     """Whether its listener is in the middle of something, and would hear a gap."""
     outcomes: asyncio.Queue[_Outcome] = field(default_factory=asyncio.Queue)
-    chunks: Generator[AudioChunk, None, None] | None = None
-    worker: threading.Thread | None = None
-    """Who takes a step for it right now."""
+    chunks: Iterator[AudioChunk] | None = None
+    stepping: bool = False
     closed: bool = False
 
 
@@ -67,6 +70,8 @@ class Scheduler:
             throws away. ``math.inf`` computes as fast as it can, for writing to a file.
         guard: Seconds of audio that everyone listening must have left, beyond the cost of a new
             stream's first step, for that step to start.
+        hang_after: Seconds after which a step for a stream that is closed already is taken to
+            hang. Its worker is then replaced, and the step left to itself.
         clock: Monotonic time in seconds. Tests pass their own.
     """
 
@@ -78,6 +83,7 @@ class Scheduler:
         max_streams: int = 256,
         max_ahead: float = 3.0,
         guard: float = 0.3,
+        hang_after: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -85,13 +91,15 @@ class Scheduler:
         self._max_streams = max_streams
         self._max_ahead = max_ahead
         self._guard = guard
+        self._hang_after = hang_after
         self._clock = clock
         self._lock = threading.Lock()
         self._open: set[_Stream] = set()
         self._ready: list[_Stream] = []
         self._ended: deque[_Stream] = deque()
         self._threads: set[threading.Thread] = set()
-        self._busy: set[threading.Thread] = set()
+        self._busy: dict[threading.Thread, tuple[_Stream, float]] = {}
+        """What each worker does, and since when."""
         self._first_step = 0.0
         self._lifetime = _FIRST_LIFETIME
         self._closed = False
@@ -105,7 +113,7 @@ class Scheduler:
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         stream = self._enter(request)
         try:
-            while (outcome := await stream.outcomes.get()) is not None:
+            while (outcome := await self._outcome(stream)) is not None:
                 if isinstance(outcome, BaseException):
                     raise outcome
                 yield outcome
@@ -123,16 +131,24 @@ class Scheduler:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Like aclose, for a caller without an event loop; blocks for a step."""
+        """Like aclose, for a caller without an event loop; blocks for a step, or for a second."""
+        if self._end_streams():
+            self._close_engine(time.monotonic() + _GRACE)
+
+    def _end_streams(self) -> bool:
+        """Begin to close; return whether that was still to do."""
         with self._lock:
             if self._closed:
-                return
+                return False
             self._closed = True
             for stream in list(self._open):
                 self._post(stream, EngineError("the engine was closed"))
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join(_PATIENCE)
+                self._leave(stream)
+            return True
+
+    def _close_engine(self, deadline: float) -> None:
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._engine.close()
 
     def expected_wait(self) -> float:
@@ -166,6 +182,8 @@ class Scheduler:
         with self._lock:
             if self._closed:
                 raise EngineError("the engine was closed; open it again")
+            for gone in [other for other in self._open if other.loop.is_closed()]:
+                self._leave(gone)
             if len(self._open) >= self._max_streams:
                 wait = self.expected_wait()
                 raise OverloadedError(
@@ -175,7 +193,19 @@ class Scheduler:
             self._open.add(stream)
             self._ready.append(stream)
             self._hire()
+            if not self._threads:
+                self._leave(stream)
+                raise EngineError("no thread could be started to speak with")
         return stream
+
+    async def _outcome(self, stream: _Stream) -> _Outcome:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._hang_after):
+                    return await stream.outcomes.get()
+            # Somebody who waits for so long looks whether a hanging engine is the reason.
+            with self._lock:
+                self._hire()
 
     def _leave(self, stream: _Stream) -> None:
         if stream.closed:
@@ -185,12 +215,8 @@ class Scheduler:
         self._lifetime += _RECENT * (self._clock() - stream.opened_at - self._lifetime)
         if stream in self._ready:
             self._ready.remove(stream)
-        if stream.worker is not None:
-            # It closes the generator after its step. One that hangs in there must not take
-            # everybody else with it.
-            if not stream.loop.is_closed():
-                stream.loop.call_later(_PATIENCE, self._replace, stream)
-        elif stream.chunks is not None:
+        # If a step is running for it, its worker closes the generator after that.
+        if stream.chunks is not None and not stream.stepping:
             self._ended.append(stream)
             self._hire()
 
@@ -207,70 +233,80 @@ class Scheduler:
         None waits idle: starting one costs less than a tenth of a millisecond. They are daemons,
         so that an engine that hangs doesn't keep the process from ending.
         """
+        self._strike_off()
         work = len(self._busy) + len(self._ready) + len(self._ended)
         if len(self._threads) < min(self._workers, work):
             thread = threading.Thread(target=self._work, name="tts-engine", daemon=True)
-            self._threads.add(thread)
-            thread.start()
+            try:
+                thread.start()  # and waits for the lock that is held here
+            except RuntimeError:
+                logger.exception("no further thread for an engine")
+            else:
+                self._threads.add(thread)
 
-    def _replace(self, stream: _Stream) -> None:
-        with self._lock:
-            if stream.worker is not None and not self._closed:
-                logger.warning("an engine's step hangs; going on without its thread")
-                self._threads.discard(stream.worker)
-                self._busy.discard(stream.worker)
-                self._hire()
+    def _strike_off(self) -> None:
+        """Go on without workers that hang in an engine, for nobody any more.
+
+        Such an engine must not take everybody else's voice with it. Whoever is struck off finds
+        out when the engine lets go of them, and ends.
+        """
+        latest = self._clock() - self._hang_after
+        for worker, (stream, since) in list(self._busy.items()):
+            if stream.closed and since <= latest:
+                logger.warning("an engine hangs; going on without its thread")
+                self._threads.discard(worker)
+                del self._busy[worker]
 
     def _work(self) -> None:
         me = threading.current_thread()
         while True:
-            ended = stream = None
             with self._lock:
-                self._busy.discard(me)
-                if me not in self._threads:
-                    return
-                if self._ended:
-                    ended = self._ended.popleft()
-                elif not self._closed:
-                    stream = self.choose(self._clock())
-                if stream is not None:
-                    self._ready.remove(stream)
-                    stream.worker = me
-                elif ended is None:
+                self._busy.pop(me, None)
+                stream = self._take() if me in self._threads else None
+                if stream is None:
                     self._threads.discard(me)
                     return
-                self._busy.add(me)
-            if ended is not None:
-                _close(ended)
-            elif stream is not None:
+                self._busy[me] = (stream, self._clock())
+            if stream.stepping:
                 self._step(stream)
+            else:
+                _close(stream.chunks)
+
+    def _take(self) -> _Stream | None:
+        """What to work for next: a stream to close, or one to take a step for."""
+        if self._ended:
+            return self._ended.popleft()
+        stream = None if self._closed else self.choose(self._clock())
+        if stream is not None:
+            self._ready.remove(stream)
+            stream.stepping = True
+        return stream
 
     def _step(self, stream: _Stream) -> None:
         began = self._clock()
         outcome: _Outcome
         try:
             if stream.chunks is None:
-                stream.chunks = self._engine.synthesize(stream.request)
-            outcome = next(stream.chunks, None)
+                stream.chunks = iter(self._engine.synthesize(stream.request))
+            outcome = _next(stream.chunks)
         except TTSError as error:
             outcome = error
         except BaseException as error:  # noqa: BLE001  an engine's own code: anything may come
-            outcome = EngineError(f"{type(error).__name__}: {error}")
-            outcome.__cause__ = error
+            outcome = _wrapped(error, stream.request.text)
         now = self._clock()
         with self._lock:
-            stream.worker = None
-            closed = stream.closed
+            stream.stepping = False
+            chunks, over = stream.chunks, stream.closed
             if not isinstance(outcome, AudioChunk):
-                stream.chunks = None  # it is over, one way or the other
+                stream.chunks, over = None, True
                 stream.urgent = False
-            elif not closed:
+            elif not over:
                 self._account(stream, outcome, began, now)
                 self._continue(stream, now)
-            if not closed:
+            if not stream.closed:
                 self._post(stream, outcome)
-        if closed:
-            _close(stream)
+        if over:
+            _close(chunks)
 
     def _account(self, stream: _Stream, chunk: AudioChunk, began: float, now: float) -> None:
         if not stream.urgent:
@@ -302,10 +338,32 @@ def _dry_at(stream: _Stream) -> float:
     return stream.playhead.dry_at
 
 
-def _close(stream: _Stream) -> None:
+def _next(chunks: Iterator[AudioChunk]) -> AudioChunk | None:
+    """The next chunk, None at the end; what isn't one is refused before anybody hears it."""
+    for chunk in chunks:
+        if not isinstance(chunk, AudioChunk):
+            raise TypeError(f"an engine yields AudioChunk, not {type(chunk).__name__}")
+        if chunk.samples.dtype != np.float32 or chunk.samples.ndim != 1 or chunk.sample_rate <= 0:
+            raise TypeError(
+                f"a chunk has float32 samples of shape [n] and a rate, not {chunk.samples.dtype}"
+                f" of shape {list(chunk.samples.shape)} at {chunk.sample_rate} Hz"
+            )
+        return chunk
+    return None
+
+
+def _wrapped(error: BaseException, text: str) -> EngineError:
+    # Whoever logs the error must not log what was to be said.
+    reason = str(error).replace(text, "...") if text else str(error)
+    wrapped = EngineError(f"{type(error).__name__}: {reason}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _close(chunks: Iterator[AudioChunk] | None) -> None:
     try:
-        if stream.chunks is not None:
-            stream.chunks.close()
+        if isinstance(chunks, Generator):
+            chunks.close()
     except BaseException:  # as in _step; and there is nobody left to tell
         logger.exception("an engine failed while it closed a stream")
 
@@ -316,5 +374,24 @@ _alive: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """Let no step run into the interpreter's end, where native code may crash."""
+    ending = [scheduler for scheduler in list(_alive) if scheduler._end_streams()]
+    deadline = time.monotonic() + _GRACE
+    for scheduler in ending:
+        try:
+            scheduler._close_engine(deadline)
+        except Exception:  # an engine's own code: anything may come
+            logger.exception("an engine failed to close")
+
+
+def _start_anew() -> None:
+    """In the child of a fork there are no threads, and nobody who listened is here."""
     for scheduler in list(_alive):
-        scheduler.close()
+        scheduler._lock = threading.Lock()
+        for kept in (scheduler._open, scheduler._threads, scheduler._busy):
+            kept.clear()
+        scheduler._ready.clear()
+        scheduler._ended.clear()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_anew)

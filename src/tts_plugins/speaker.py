@@ -46,18 +46,21 @@ class Speaker:
         else:
             self._engine = TimedEngine(engine)
 
-    def load(self) -> None:
-        """Open the engine if that is still to do. Blocks, for a second or so; any thread may."""
+    def load(self) -> TimedEngine:
+        """The engine, opened if that is still to do. Blocks, for a second or so; any thread may."""
         with self._lock:
-            if self._engine is None and self._spec is not None:
-                self._engine = _borrow(self._spec)
+            if self._engine is not None:
+                return self._engine
+            assert self._spec is not None  # or else it was given as an object
+            engine = _borrow(self._spec)
+            self._engine = engine
+            return engine
 
     async def open(self) -> TimedEngine:
         """The engine, opened without blocking the event loop."""
-        if self._engine is None:
-            await asyncio.to_thread(self.load)
-        assert self._engine is not None
-        return self._engine
+        if self._engine is not None:
+            return self._engine
+        return await asyncio.to_thread(self.load)
 
     async def warm_up(self, voice: str | None = None) -> None:
         """Open the engine and have it speak to nobody once."""

@@ -40,7 +40,8 @@ class TimedEngine:
 
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         pace = self._pace.get(request.voice, _PACE)
-        guess = _Guess(request.text, pace / request.speed)
+        speed = request.speed if request.speed > 0 else 1.0  # the engine will say what is wrong
+        guess = _Guess(request.text, pace / speed)
         reported = False
         rate = 0
         async with aclosing(self.engine.stream(request)) as chunks:
@@ -55,7 +56,7 @@ class TimedEngine:
         if rest := tuple(guess.flush()):
             yield AudioChunk(np.zeros(0, np.float32), rate, rest)
         if guess.pace:
-            self._pace[request.voice] = pace + _LEARN * (guess.pace * request.speed - pace)
+            self._pace[request.voice] = pace + _LEARN * (guess.pace * speed - pace)
 
     async def voices(self) -> Sequence[Voice]:
         return await self.engine.voices()

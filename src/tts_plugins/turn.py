@@ -140,8 +140,14 @@ class Turn:
             previous_text=self.text[max(0, base - _CONTEXT) : base].strip(),
         )
         resampler: StreamResampler | None = None
+        waited = 0.0
         async with aclosing(self._engine.stream(request)) as chunks:
-            while (chunk := await self._next(chunks)) is not None:
+            while True:
+                began = self._clock()
+                chunk = await self._next(chunks, waited)
+                if chunk is None:
+                    break
+                waited = 0.0 if len(chunk.samples) else waited + self._clock() - began
                 resampler = resampler or StreamResampler(chunk.sample_rate, self.sample_rate)
                 if chunk.sample_rate != resampler.from_rate:
                     raise EngineError(
@@ -158,12 +164,17 @@ class Turn:
         if self._samples == before:
             raise EngineError(f"the engine returned no audio for {len(spoken)} characters")
 
-    async def _next(self, chunks: AsyncGenerator[AudioChunk, None]) -> AudioChunk | None:
-        # A listener with audio left waits longer: the engine may rest while they catch up.
+    async def _next(
+        self, chunks: AsyncGenerator[AudioChunk, None], waited: float
+    ) -> AudioChunk | None:
+        """The next chunk, for a listener who has waited for some seconds; None at the end."""
         try:
-            async with asyncio.timeout(self._patience + self.ahead()):
+            # With audio left they wait longer: the engine may rest while they catch up.
+            async with asyncio.timeout(self._patience + self.ahead() - waited) as patience:
                 return await anext(chunks, None)
         except TimeoutError:
+            if not patience.expired():
+                raise
             raise EngineTimeoutError(f"the engine gave no audio for {self._patience:g} s") from None
 
     def _breathe(self) -> AudioChunk:

@@ -86,6 +86,13 @@ class Takes(ScriptedEngine):
                 yield item
 
 
+class Quoting(ToneEngine):
+    """Repeats what it was to say in its error."""
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        raise ValueError(f"can't say {request.text!r}")
+
+
 class GatedEngine(ToneEngine):
     """Takes a step of 100 ms of audio for each permit."""
 
@@ -494,8 +501,12 @@ async def test_the_text_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
                 await say(
                     Spy(Takes([error], [tone(0.1)])), "secret. things.", kind, conn_options=HURRY
                 )
+    with suppress(APIError):
+        engine = Scheduler(Quoting())
+        await say(Spy(engine), "My secret.", KINDS[0], conn_options=HURRY)
     ours = [record for record in caplog.records if record.name.startswith("tts_plugins")]
     assert not ours
+    assert "My secret" not in caplog.text
     assert "secret. " not in caplog.text
 
 

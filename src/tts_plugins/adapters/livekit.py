@@ -20,18 +20,23 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Never
 
-from livekit.agents import (
-    DEFAULT_API_CONNECT_OPTIONS,
-    NOT_GIVEN,
-    APIConnectOptions,
-    APIError,
-    APIStatusError,
-    APITimeoutError,
-    NotGivenOr,
-    Plugin,
-    tts,
-    utils,
-)
+from tts_plugins.errors import MissingDependencyError
+
+try:
+    from livekit.agents import (
+        DEFAULT_API_CONNECT_OPTIONS,
+        NOT_GIVEN,
+        APIConnectOptions,
+        APIError,
+        APIStatusError,
+        APITimeoutError,
+        NotGivenOr,
+        Plugin,
+        tts,
+        utils,
+    )
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("livekit") from error
 from livekit.agents.types import TimedString
 
 from tts_plugins.audio.pcm import to_s16

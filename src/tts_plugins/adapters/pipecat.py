@@ -22,17 +22,22 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipecat.frames.frames import (
-    AggregatedTextFrame,
-    ControlFrame,
-    EndFrame,
-    ErrorFrame,
-    Frame,
-    InterruptionFrame,
-    TextFrame,
-    TTSAudioRawFrame,
-    TTSTextFrame,
-)
+from tts_plugins.errors import MissingDependencyError
+
+try:
+    from pipecat.frames.frames import (
+        AggregatedTextFrame,
+        ControlFrame,
+        EndFrame,
+        ErrorFrame,
+        Frame,
+        InterruptionFrame,
+        TextFrame,
+        TTSAudioRawFrame,
+        TTSTextFrame,
+    )
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("pipecat") from error
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, TTSService

@@ -1,8 +1,8 @@
 """The commands, their options, and how each of them ends.
 
 Audio and tables go to standard output, everything said about them to standard error. What goes
-wrong is one line and an exit status: 1 when it failed, 2 when it was called wrongly, 130 after
-Ctrl-C, 141 when whoever was reading left.
+wrong is one line and an exit status: 1 when it failed, 2 when the call can't be understood, 130
+after Ctrl-C, 141 when whoever was reading left.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ def run(arguments: Sequence[str]) -> int:
     except _USAGE_ERROR as error:
         _fail(error.format_message())
         return 2
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):  # typer makes it an exit with 1
+            raise
+        _leave_standard_output()
+        return 141
     except (TTSError, OSError, ImportError) as error:
         _fail(_described(error))
         return 1
@@ -108,9 +113,6 @@ def say(
             outputs(output, play=play, rate=rate, audio_format=audio_format) as (write, names),
         ):
             asyncio.run(speak(speech, engine, text, template=template, rate=rate, write=write))
-    except BrokenPipeError:
-        _leave_standard_output()
-        raise typer.Exit(141) from None
     except KeyboardInterrupt:
         _tell(f"stopped: {speech.summary()}")
         raise
@@ -168,6 +170,8 @@ def check(engine: Annotated[str, typer.Argument(help="An engine's name.")]) -> N
 
 def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table for people, or lines of tab-separated columns for programs."""
+    if sys.stdout is None:
+        raise InvalidRequestError("standard output is closed")
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))

@@ -28,12 +28,13 @@ _FORMATS = {"": "wav", ".wav": "wav", ".pcm": "pcm", ".raw": "pcm"}
 """What a file's name says about its format."""
 
 _PLAYERS = {
-    "ffplay": "-nodisp -autoexit -loglevel error -f wav -i -",
     "aplay": "-q -t wav -",
     "paplay": "--raw --format=s16le --channels=1 --rate={rate}",
+    "ffplay": "-nodisp -autoexit -loglevel error -f wav -i -",
     "play": "-q -V1 -t wav -",
 }
-"""What plays from a pipe, best first. afplay doesn't: it wants to seek."""
+"""What plays from a pipe; first those whose status tells whether it could be heard. afplay
+doesn't: it wants to seek."""
 
 
 @contextmanager
@@ -103,12 +104,15 @@ def _encoder(audio_format: str, rate: int) -> _Encoder:
 
 
 def _opened(output: str, encoder: _Encoder) -> AbstractContextManager[Write]:
-    path = Path(output)
     if output == "-":
         return _standard_output(encoder)
-    if path.exists() and not path.is_file():
+    if output.endswith("/"):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), output)
+    path = Path(output)
+    # /dev/stdout is what it leads to, which may be a file, but no name to write another beside.
+    if path.is_relative_to("/dev") or (path.exists() and not path.is_file()):
         return _device(path, encoder)
-    return _file(path, encoder)
+    return _file(path.resolve() if path.is_symlink() else path, encoder)
 
 
 @contextmanager
@@ -168,7 +172,7 @@ def _file(path: Path, encoder: _Encoder) -> Iterator[Write]:
         raise
     finally:
         if whole:
-            part.replace(path.resolve())
+            part.replace(path)
         elif not spoken:
             part.unlink()
 

@@ -134,7 +134,7 @@ async def speak(
             speech.watch(opened),
             sample_rate=rate,
             template=template,
-            early=False,
+            early=text == "-",  # a file may wait for its sentences; who types may not go on
             patience=_PATIENCE,
         )
         fragments = _standard_input() if text == "-" else _once(text)
@@ -185,7 +185,7 @@ async def _standard_input() -> AsyncIterator[str]:
 def _progress(text: str) -> Iterator[Callable[[AudioChunk], None]]:
     """A bar on a terminal while a long text is spoken; it has no end when the text has none."""
     piped = text == "-" and not sys.stdin.isatty()
-    if not sys.stderr.isatty() or not (piped or len(text) >= _LONG):
+    if not (sys.stderr and sys.stderr.isatty()) or not (piped or len(text) >= _LONG):
         yield lambda chunk: None
         return
     columns = (TextColumn("speaking"), BarColumn(), TextColumn("{task.fields[seconds]:.1f} s"))

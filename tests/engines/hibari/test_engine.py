@@ -345,3 +345,9 @@ def test_speech_begins_at_once_and_whole(engine: HibariEngine, text: str) -> Non
     first = int(np.flatnonzero(np.abs(samples) > 0.0025)[0])
     assert first == 192  # 8 ms in which a sound may begin softly
     assert float(np.abs(samples[:192]).max()) <= 0.0025
+
+
+def test_a_warning_made_an_error_costs_nobody_their_voice(engine: HibariEngine) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(chunk.seconds for chunk in speak(engine, "Hello 你好 there.")) > 0.4

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -166,7 +167,8 @@ class HibariEngine:
             if (voice, script) not in self._reported:
                 self._reported.add((voice, script))
                 logger.warning(message)
-            warnings.warn(UnreadableTextWarning(message), stacklevel=3)
+            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
+                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
 
 
 class _Lazy(Generic[_T]):
