@@ -37,7 +37,8 @@ class BlockingEngine(Protocol):
 
     Scheduler turns it into an Engine. ``synthesize`` runs on a worker thread, one step (one
     ``next``) at a time; several generators may be open, but with one worker no two steps
-    overlap. The shorter the step, the sooner a more urgent stream gets its turn.
+    overlap, unless one hangs and nobody waits for it any more. The shorter the step, the sooner
+    a more urgent stream gets its turn.
     """
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]: ...

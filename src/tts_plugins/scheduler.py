@@ -60,7 +60,9 @@ class _Stream:
 class Scheduler:
     """Runs a BlockingEngine on worker threads; is itself an Engine.
 
-    Streams may belong to different event loops. While nobody speaks there is no thread.
+    Streams may belong to different event loops. While nobody speaks there is no thread. Behind an
+    engine slower than real time, where nobody ever has audio to spare, a new stream waits until
+    those before it have been computed.
 
     Args:
         engine: The engine to share. It is the scheduler's to close.
