@@ -21,6 +21,7 @@ from tts_plugins.errors import EngineError, EngineTimeoutError, UnspeakableTextE
 from tts_plugins.phraser import Phraser
 from tts_plugins.playhead import Playhead
 from tts_plugins.text.sentences import SentenceSplitter
+from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Word
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Turn:
         for sentence in [*splitter.push(text), *splitter.flush()]:
             base = len(self.text)
             self.text += sentence
-            if _speakable(sentence):
+            if speakable(sentence):
                 with suppress(UnspeakableTextError):
                     async with aclosing(self._speak(sentence, base)) as chunks:
                         async for chunk in chunks:
@@ -217,7 +218,3 @@ async def _pieces(fragments: AsyncIterable[str], phraser: Phraser) -> AsyncGener
 
 async def _fetch(source: AsyncIterator[str]) -> str | None:
     return await anext(source, None)
-
-
-def _speakable(text: str) -> bool:
-    return any(character.isalnum() for character in text)

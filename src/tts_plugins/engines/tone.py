@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from tts_plugins.errors import InvalidRequestError, UnspeakableTextError, VoiceNotFoundError
+from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 _WORD = re.compile(r"\S+")
@@ -33,7 +34,7 @@ class ToneEngine:
             raise InvalidRequestError(f"tone has no options; got {', '.join(request.options)}")
         if not 0.25 <= request.speed <= 4.0:
             raise InvalidRequestError(f"speed {request.speed} is outside 0.25 to 4.0")
-        if not any(character.isalnum() for character in request.text):
+        if not speakable(request.text):
             raise UnspeakableTextError("no letter or digit in the text")
         spoken = 0
         for match in _WORD.finditer(request.text):

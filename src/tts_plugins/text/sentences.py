@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from tts_plugins.text.abbreviations import Stop, begins_sentence, stop_after
-from tts_plugins.text.words import UNSPACED, count, joins, leads
+from tts_plugins.text.words import UNSPACED, count, joins, leads, speakable
 
 MAX_CHARACTERS = 400
 """A longer sentence is cut, so that no engine is asked for minutes in one request."""
@@ -211,7 +211,7 @@ class SentenceSplitter:
     def _end(self, at: int) -> int | None:
         """Where the sentence ends whose mark or line break is at ``at``; None if it goes on."""
         text, mark = self._text, self._mark(at)
-        if not _speaks(text[:at]):
+        if not speakable(text[:at]):
             if mark.end() == len(text) and mark[0] != "\n":
                 raise _TextEndsTooSoonError
             return None
@@ -317,7 +317,7 @@ class SentenceSplitter:
     def _looks_over(self, settled: bool) -> bool:
         text = self._text
         over = _OVER.search(text)
-        if not _speaks(text):
+        if not speakable(text):
             return False
         if not over:
             return "\n" in text[len(text.rstrip()) :]
@@ -359,15 +359,11 @@ class SentenceSplitter:
 
     def _may_end(self, text: str, end: int) -> bool:
         head, rest = text[:end].rstrip(), text[end:]
-        if not _speaks(head) or head[-1].isdigit() or head[-1] in _HOLDS_ON:
+        if not speakable(head) or head[-1].isdigit() or head[-1] in _HOLDS_ON:
             return False
         if rest and rest[0] in _CLAUSE + _MARKS + ")]}»":
             return False
         return head[-1] != "." or self._stop(self._mark(len(head) - 1)) is Stop.END
-
-
-def _speaks(text: str) -> bool:
-    return any(character.isalnum() for character in text)
 
 
 def _last_word(text: str) -> str:

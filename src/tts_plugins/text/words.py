@@ -53,11 +53,11 @@ def spans(text: str) -> Iterator[Span]:
     """
     for token in _TOKEN.finditer(text):
         if not _UNSPACED.search(token[0]):
-            if _spoken(token[0]):
+            if speakable(token[0]):
                 yield Span(token.start(), token[0])
             continue
         for part in _PART.finditer(token[0]):
-            if _spoken(part[0]):
+            if speakable(part[0]):
                 yield Span(token.start() + part.start(), part[0])
 
 
@@ -120,5 +120,6 @@ def _weight(character: str) -> float:
     return 0.0
 
 
-def _spoken(text: str) -> bool:
+def speakable(text: str) -> bool:
+    """Whether there is anything in ``text`` to say: a letter or a digit."""
     return any(character.isalnum() for character in text)

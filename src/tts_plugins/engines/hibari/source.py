@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tts_plugins.text.words import speakable
+
 _SHOWN, _SOUND = r"[^\[\]]{1,200}", r"[^()/]{0,400}"
 _ITEM = re.compile(
     rf"\[(?P<shown>{_SHOWN})\]\(/(?P<phonemes>{_SOUND})/\)"
@@ -72,13 +74,13 @@ def read_items(text: str, unreadable: Callable[[str], None]) -> Iterator[Item]:
             marks = tuple(
                 Mark(word[0], at + word.start())
                 for word in _WORD.finditer(shown)
-                if _is_word(word[0])
+                if speakable(word[0])
             )
             # A name in another script can be said all the same: only something must stand there.
             spoken = readable(shown, lambda _: None) or "x"
             yield Item(spoken, marks, spaced, match["phonemes"])
             continue
-        marks = (Mark(match[0], match.start()),) if _is_word(match[0]) else ()
+        marks = (Mark(match[0], match.start()),) if speakable(match[0]) else ()
         spoken = _short_runs(readable(match[0], unreadable))
         yield Item(spoken[:_LONGEST_ITEM], marks, spaced or len(spoken) > _LONGEST_ITEM)
         for start in range(_LONGEST_ITEM, len(spoken), _LONGEST_ITEM):
@@ -135,10 +137,6 @@ def _letter(character: str) -> tuple[str, str]:
         return plain, ""
     script = name.removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ").split()[0]
     return "", script.split("-")[0]
-
-
-def _is_word(text: str) -> bool:
-    return any(c.isalnum() for c in text)
 
 
 def _short_runs(word: str) -> str:
