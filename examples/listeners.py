@@ -12,16 +12,14 @@ import wave
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from livekit import rtc
 from livekit.agents.voice import io
 from pipecat.frames.frames import OutputAudioRawFrame, StartFrame
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
 
-AUDIBLE = 0.01
-"""-40 dBFS."""
-
+from tts_plugins.audio.level import first_above
+from tts_plugins.audio.pcm import from_s16
 
 _BUFFERED = 0.04
 """Seconds that a loudspeaker takes in ahead of what it plays, as a jitter buffer would."""
@@ -47,9 +45,9 @@ class Recording:
         if self.dry_at is not None and now > self.dry_at + gap:
             self.underruns += 1
         start = now if self.dry_at is None else max(self.dry_at, now)
-        loud = np.abs(np.frombuffer(pcm, "<i2")) > AUDIBLE * 32768
-        if self.audible_at is None and loud.any():
-            self.audible_at = start + int(np.argmax(loud)) / sample_rate
+        first = first_above(from_s16(pcm))
+        if self.audible_at is None and first is not None:
+            self.audible_at = start + first / sample_rate
         self.dry_at = start + len(pcm) / 2 / sample_rate
         self.sample_rate = sample_rate
         self.pcm += pcm

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tts_plugins.audio.level import AUDIBLE
 from tts_plugins.engine import Engine
 from tts_plugins.errors import InvalidRequestError, UnspeakableTextError, VoiceNotFoundError
 from tts_plugins.types import AudioChunk, SynthesisRequest
@@ -81,7 +82,7 @@ async def _it_speaks_a_sentence(engine: Engine) -> str:
     seconds = sum(chunk.seconds for chunk in chunks)
     _demand(seconds > 1.0, f"only {seconds:.2f} s of audio for {len(_SENTENCE)} characters")
     loudest = max(float(np.abs(chunk.samples).max(initial=0)) for chunk in chunks)
-    _demand(loudest > 0.01, f"no sample above -40 dBFS; the loudest is {loudest:.4f}")
+    _demand(loudest > AUDIBLE, f"no sample above -40 dBFS; the loudest is {loudest:.4f}")
     return f"{seconds:.2f} s in {len(chunks)} chunks"
 
 

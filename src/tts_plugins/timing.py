@@ -12,18 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from tts_plugins.audio.level import first_above
 from tts_plugins.engine import Engine
 from tts_plugins.text.words import estimate, units
-from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 _PACE = 0.065
 """Seconds a unit of text takes until the voice has been heard: about 15 letters a second."""
 
 _LEARN = 0.3
 """Weight of the newest utterance in what is known about a voice's pace."""
-
-_AUDIBLE = 0.01
-"""-40 dBFS: speech starts with the first sample above it."""
 
 
 class TimedEngine:
@@ -88,7 +86,7 @@ class _Guess:
 
     def push(self, chunk: AudioChunk) -> Iterator[Word]:
         """Take audio; yield the words that should start in it."""
-        if self._speech is None and (first := _first_audible(chunk.samples)) is not None:
+        if self._speech is None and (first := first_above(chunk.samples)) is not None:
             self._speech = self._made + first / chunk.sample_rate
         self._made += chunk.seconds
         while self._words and self._speech is not None:
@@ -110,8 +108,3 @@ class _Guess:
         start = max(self._last, begin + word.start * stretch)
         self._last = start
         return replace(word, start=start, end=max(start, begin + word.end * stretch))
-
-
-def _first_audible(samples: Samples) -> int | None:
-    loud = np.abs(samples) > _AUDIBLE
-    return int(np.argmax(loud)) if loud.any() else None

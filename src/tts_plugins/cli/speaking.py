@@ -12,19 +12,16 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tts_plugins.audio.level import first_above
 from tts_plugins.cli.outputs import Write
 from tts_plugins.engine import Engine
 from tts_plugins.errors import InvalidRequestError
 from tts_plugins.registry import open_engine
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice
-
-_AUDIBLE = 0.01
-"""Amplitude above which a sample is heard: -40 dBFS."""
 
 _LONG = 300
 """Characters from which on a text is worth a progress bar."""
@@ -65,11 +62,11 @@ class Speech:
         if self._plays_from is None:
             self._plays_from = now
         if self.first_sound is None and self._asked_at is not None:
-            loud = np.flatnonzero(np.abs(samples) > _AUDIBLE)
-            if len(loud):
+            first = first_above(samples)
+            if first is not None:
                 # Playing began with the first chunk; this one may have come too late for it.
                 played = max(now, self._plays_from + self.seconds)
-                self.first_sound = played + loud[0] / self._sample_rate - self._asked_at
+                self.first_sound = played + first / self._sample_rate - self._asked_at
         self._samples += len(samples)
 
     def watch(self, engine: Engine) -> Engine:

@@ -17,6 +17,7 @@ import numpy as np
 from hibari.g2p import G2P
 from hibari.voices import VOICES
 
+from tts_plugins.audio.level import first_above
 from tts_plugins.engines.hibari.download import Downloader, path_of
 from tts_plugins.engines.hibari.ipa import markup
 from tts_plugins.engines.hibari.loading import load
@@ -223,8 +224,7 @@ def _speak(
 
 def _quiet(samples: Samples) -> int:
     """Samples in front that can be left out: the network foretells the first sound only roughly."""
-    heard = np.flatnonzero(np.abs(samples) > _FAINT)
-    return max(0, int(heard[0]) - _ONSET) if len(heard) else 0
+    return max(0, (first_above(samples, _FAINT) or 0) - _ONSET)
 
 
 def _earlier(word: Word, seconds: float) -> Word:

@@ -1,0 +1,16 @@
+"""How loud samples are: where sound begins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tts_plugins.types import Samples
+
+AUDIBLE = 0.01
+"""Amplitude above which a sample is heard: -40 dBFS."""
+
+
+def first_above(samples: Samples, level: float = AUDIBLE) -> int | None:
+    """Where the first sample louder than ``level`` is; None where all are as quiet or quieter."""
+    loud = np.abs(samples) > level
+    return int(np.argmax(loud)) if loud.any() else None
