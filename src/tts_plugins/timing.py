@@ -38,8 +38,7 @@ class TimedEngine:
 
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         pace = self._pace.get(request.voice, _PACE)
-        speed = request.speed if request.speed > 0 else 1.0  # the engine will say what is wrong
-        guess = _Guess(request.text, pace / speed)
+        guess: _Guess | None = None
         reported = False
         rate = 0
         async with aclosing(self.engine.stream(request)) as chunks:
@@ -48,13 +47,16 @@ class TimedEngine:
                 # An engine that reports words does so before speech begins, and so is known
                 # by now: nothing is guessed about silence.
                 reported = reported or bool(chunk.words)
-                yield chunk if reported else replace(chunk, words=tuple(guess.push(chunk)))
-        if reported or not rate:
+                if not reported:
+                    guess = guess or _Guess(request.text, pace / request.speed)
+                    chunk = replace(chunk, words=tuple(guess.push(chunk)))
+                yield chunk
+        if reported or guess is None:
             return
         if rest := tuple(guess.flush()):
             yield AudioChunk(np.zeros(0, np.float32), rate, rest)
         if guess.pace:
-            self._pace[request.voice] = pace + _LEARN * (guess.pace * speed - pace)
+            self._pace[request.voice] = pace + _LEARN * (guess.pace * request.speed - pace)
 
     async def voices(self) -> Sequence[Voice]:
         return await self.engine.voices()
@@ -68,8 +70,8 @@ class _Guess:
 
     def __init__(self, text: str, pace: float) -> None:
         self._words = list(estimate(text, pace))
-        self._guessed = units(text) * pace
         self._units = units(text)
+        self._guessed = self._units * pace
         self._made = 0.0
         self._speech: float | None = None
         """When speech began, in seconds from the first sample."""
