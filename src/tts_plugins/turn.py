@@ -7,7 +7,6 @@ sample rate without a lost tail, words on one timeline, silence instead of nothi
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
@@ -23,8 +22,6 @@ from tts_plugins.playhead import Playhead
 from tts_plugins.text.sentences import SentenceSplitter
 from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Word
-
-logger = logging.getLogger(__name__)
 
 _BREATH = 0.02
 """Seconds of silence for a text with nothing to say: both frameworks take a request without any
@@ -113,26 +110,27 @@ class Turn:
             EngineTimeoutError: If the listener heard nothing for ``patience`` seconds.
         """
         before = self._samples
-        async with aclosing(self._say(text)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        splitter = SentenceSplitter(self.template.language)
+        for sentence in [*splitter.push(text), *splitter.flush()]:
+            async with aclosing(self._say(sentence)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         if self._samples == before:
             yield self._breathe()
 
-    async def _say(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        splitter = SentenceSplitter(self.template.language)
-        for sentence in [*splitter.push(text), *splitter.flush()]:
-            base = len(self.text)
-            self.text += sentence
-            if speakable(sentence):
-                with suppress(UnspeakableTextError):
-                    async with aclosing(self._speak(sentence, base)) as chunks:
-                        async for chunk in chunks:
-                            yield chunk
+    async def _say(self, piece: str) -> AsyncGenerator[AudioChunk, None]:
+        """Speak a sentence, or a piece of one, if there is anything in it to say."""
+        base = len(self.text)
+        self.text += piece
+        if speakable(piece):
+            with suppress(UnspeakableTextError):
+                async with aclosing(self._speak(piece, base)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
 
-    async def _speak(self, sentence: str, base: int) -> AsyncGenerator[AudioChunk, None]:
-        spoken = sentence.strip()
-        base += sentence.index(spoken)
+    async def _speak(self, piece: str, base: int) -> AsyncGenerator[AudioChunk, None]:
+        spoken = piece.strip()
+        base += piece.index(spoken)
         before, start = self._samples, self.seconds
         request = replace(
             self.template,
