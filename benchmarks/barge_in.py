@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import numpy as np
 
-from benchmarks.calls import CALLS, at_once
+from benchmarks.calls import CALLS, at_once, cut_off
 from benchmarks.tables import Row, at_most
 from benchmarks.texts import LONG, SENTENCES, SIX_SENTENCES
 from tts_plugins.engines.hibari import HibariEngine
@@ -62,22 +62,13 @@ async def interruptions(framework: str) -> list[Row]:
             await call.say(at_once(SENTENCES[0]))
             fresh.append(call.recording.first_audible)
 
-            doomed = asyncio.create_task(call.say(at_once(SIX_SENTENCES)))
-            await asyncio.sleep(AFTER)
-            cpu, began = time.process_time(), time.monotonic()
-            await call.interrupt()
-            closing.append(time.monotonic() - began)
+            cut = await cut_off(call, SIX_SENTENCES, AFTER)
+            closing.append(cut.seconds)
             await asyncio.sleep(QUIET)
-            burned.append(time.process_time() - cpu)
-            after.append(sum(t > began for t in voice.begun))
-            doomed.cancel()
-            await asyncio.wait([doomed])
+            burned.append(time.process_time() - cut.cpu)
+            after.append(sum(t > cut.at for t in voice.begun))
 
-            doomed = asyncio.create_task(call.say(at_once(SIX_SENTENCES)))
-            await asyncio.sleep(AFTER)
-            await call.interrupt()
-            doomed.cancel()
-            await asyncio.wait([doomed])
+            await cut_off(call, SIX_SENTENCES, AFTER)
             call.recording.next_turn()
             await call.say(at_once(SENTENCES[0]))
             first.append(call.recording.first_audible)

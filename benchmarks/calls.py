@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Never, Protocol
+from typing import NamedTuple, Never, Protocol
 
 from livekit.agents import tts as livekit_tts
 from loguru import logger as pipecat_log
@@ -45,6 +46,26 @@ class Call(Protocol):
     async def interrupt(self) -> None:
         """Cut the turn that is being said; return when the framework is done with it."""
         ...
+
+
+class Interruption(NamedTuple):
+    """When a turn was cut off, by the clock and in CPU seconds, and how long that took."""
+
+    at: float
+    cpu: float
+    seconds: float
+
+
+async def cut_off(call: Call, text: str, after: float) -> Interruption:
+    """Interrupt a turn some seconds after it was asked for."""
+    turn = asyncio.create_task(call.say(at_once(text)))
+    await asyncio.sleep(after)
+    cpu, at = time.process_time(), time.monotonic()
+    await call.interrupt()
+    seconds = time.monotonic() - at
+    turn.cancel()
+    await asyncio.wait([turn])
+    return Interruption(at, cpu, seconds)
 
 
 async def at_once(text: str) -> AsyncIterator[str]:

@@ -9,7 +9,7 @@ import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from benchmarks.calls import CALLS, at_once
+from benchmarks.calls import CALLS, at_once, cut_off
 from benchmarks.tables import Row, at_most
 from benchmarks.texts import SENTENCES, SIX_SENTENCES
 from tts_plugins.registry import open_engine
@@ -50,11 +50,7 @@ async def leftovers() -> list[Row]:
             for n in range(INTERRUPTIONS + 20):
                 if n == 20:  # what is allocated once is allocated by now
                     before, tasks = resident(), len(asyncio.all_tasks())
-                turn = asyncio.create_task(call.say(at_once(SIX_SENTENCES)))
-                await asyncio.sleep(0.03)
-                await call.interrupt()
-                turn.cancel()
-                await asyncio.wait([turn])
+                await cut_off(call, SIX_SENTENCES, after=0.03)
             grown = resident() - before
             await asyncio.sleep(0.1)
             more = len(asyncio.all_tasks()) - tasks

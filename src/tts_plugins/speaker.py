@@ -116,6 +116,19 @@ def settings(*, voice: str | None, language: str | None, speed: float) -> Synthe
     return SynthesisRequest("", voice=voice, language=language, speed=speed)
 
 
+def check_listener(*, sample_rate: int | None, patience: float | None) -> None:
+    """Refuse what no listener can be; None is left to the framework.
+
+    Raises:
+        InvalidRequestError: If the rate is no whole number from 8000 to 48000, or the patience
+            isn't above 0.
+    """
+    if sample_rate is not None and sample_rate not in range(8_000, 48_001):
+        raise InvalidRequestError(f"sample rate {sample_rate} is outside 8000 to 48000")
+    if patience is not None and not patience > 0:
+        raise InvalidRequestError(f"a patience of {patience} s is none")
+
+
 @dataclass(slots=True)
 class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -778,6 +778,7 @@ async def test_a_package_that_is_missing_is_named_at_the_start(
         ({"settings": EngineTTSSettings(speed=-1)}, InvalidRequestError, "speed -1"),
         ({"settings": EngineTTSSettings(voice="")}, InvalidRequestError, "voice"),
         ({"sample_rate": 0}, InvalidRequestError, "sample rate 0 is outside 8000 to 48000"),
+        ({"patience": 0}, InvalidRequestError, "a patience of 0 s is none"),
         ({"voice": "tone"}, TypeError, "no option voice; .* settings="),
         ({"text_aggregation_mode": TextAggregationMode.TOKEN}, ValueError, "SENTENCE"),
         ({"aggregate_sentences": False}, ValueError, "SENTENCE"),

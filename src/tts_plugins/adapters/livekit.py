@@ -41,14 +41,12 @@ from livekit.agents.types import TimedString
 
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.engine import Engine
-from tts_plugins.errors import EngineTimeoutError, InvalidRequestError, TTSError
-from tts_plugins.speaker import Speaker, settings
+from tts_plugins.errors import EngineTimeoutError, TTSError
+from tts_plugins.speaker import Speaker, check_listener, settings
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
-
-_RATES = range(8_000, 48_001)
 
 _RELEASE = 0.03
 """Seconds of audio that a listener has left when nothing may be held back any more."""
@@ -89,12 +87,7 @@ class EngineTTS(tts.TTS[Never]):
         early: bool = True,
         patience: float | None = None,
     ) -> None:
-        if sample_rate not in _RATES:
-            raise InvalidRequestError(
-                f"sample rate {sample_rate} is outside {_RATES[0]} to {_RATES[-1]}"
-            )
-        if patience is not None and not patience > 0:
-            raise InvalidRequestError(f"a patience of {patience} s is none")
+        check_listener(sample_rate=sample_rate, patience=patience)
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
             sample_rate=sample_rate,

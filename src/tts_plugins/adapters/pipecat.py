@@ -49,17 +49,15 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
 
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.engine import Engine
-from tts_plugins.errors import EngineTimeoutError, InvalidRequestError
+from tts_plugins.errors import EngineTimeoutError
 from tts_plugins.phraser import Phraser
 from tts_plugins.playhead import Playhead
-from tts_plugins.speaker import Speaker
+from tts_plugins.speaker import Speaker, check_listener
 from tts_plugins.speaker import settings as template
 from tts_plugins.text.sentences import SentenceSplitter
 from tts_plugins.text.words import UNSPACED
 from tts_plugins.turn import Turn
 from tts_plugins.types import SynthesisRequest, Word
-
-_RATES = range(8_000, 48_001)
 
 _IDLE = 60.0
 """Seconds after which Pipecat gives up on a turn that got neither audio nor an end.
@@ -126,7 +124,7 @@ class EngineTTSService(TTSService):
 
         Raises:
             EngineNotFoundError: If no engine has that name.
-            InvalidRequestError: If a setting or the sample rate can't be meant.
+            InvalidRequestError: If a setting, the sample rate or the patience can't be meant.
             TypeError: If Pipecat knows no such option.
             ValueError: If asked to speak single tokens.
         """
@@ -145,10 +143,7 @@ class EngineTTSService(TTSService):
                 f"no option {', '.join(sorted(unknown))}; voice, language and speed"
                 " belong in settings=EngineTTSService.Settings(...)"
             )
-        if sample_rate is not None and sample_rate not in _RATES:
-            raise InvalidRequestError(
-                f"sample rate {sample_rate} is outside {_RATES[0]} to {_RATES[-1]}"
-            )
+        check_listener(sample_rate=sample_rate, patience=patience)
         self._speaker = Speaker(engine, early=early, patience=patience)
         store = self.Settings(model=self._speaker.name, voice=None, language=None, speed=None)
         if settings is not None:
