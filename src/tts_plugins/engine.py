@@ -63,7 +63,17 @@ class VoiceCloner(Protocol):
 
 
 async def warm_up(engine: Engine, voice: str | None = None) -> None:
-    """Speak a word to nobody, so that the first listener doesn't pay for what loads lazily."""
+    """Have an engine do what it does lazily, so that the first listener doesn't pay for it.
+
+    One that has a ``prewarm()``, or wraps one that has, knows how: a server's only connects, for
+    its words cost money. Any other speaks a word to nobody.
+    """
+    inner: object = engine
+    while inner is not None:
+        if prewarm := getattr(inner, "prewarm", None):
+            await prewarm()
+            return
+        inner = getattr(inner, "engine", None)
     async with aclosing(engine.stream(SynthesisRequest("Hello.", voice=voice))) as chunks:
         async for _ in chunks:
             pass

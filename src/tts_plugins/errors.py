@@ -9,6 +9,9 @@
     * OverloadedError             too many streams at once; try again later
     * EngineError                 the engine itself failed
         * EngineTimeoutError      ... or went silent for too long
+        * RemoteError             the engine is a server, and refused or answered nonsense
+            * UnreachableError    ... or can't be reached, or broke off
+            * RemoteTimeoutError  ... or went silent for too long
 
 and one warning: UnreadableTextWarning, for text in a script that the voice can't read.
 
@@ -30,6 +33,11 @@ class TTSError(Exception):
     def retryable(self) -> bool:
         """Whether the same call may succeed a moment later."""
         return self.status_code in (408, 429) or self.status_code >= 500
+
+    @property
+    def permanent(self) -> bool:
+        """Whether with these settings every other text will fail as well, from now on."""
+        return not self.retryable
 
 
 class EngineNotFoundError(TTSError):
@@ -64,7 +72,7 @@ class VoiceNotFoundError(InvalidRequestError):
     status_code = 404
 
     def __init__(self, voice: str, available: Iterable[str]) -> None:
-        super().__init__(f"no voice {voice!r}; available: {', '.join(available)}")
+        super().__init__(f"no voice {voice!r}; available: {', '.join(available) or 'unknown'}")
 
 
 class UnspeakableTextError(TTSError):
@@ -92,6 +100,38 @@ class EngineTimeoutError(EngineError):
     """The engine gave no audio for longer than the listener can wait."""
 
     status_code = 504
+
+
+class RemoteError(EngineError):
+    """The server refused, failed, or answered with something that isn't speech."""
+
+    def __init__(
+        self, message: str, *, status_code: int = 502, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        """What the server answered, or 502 where the answer itself is at fault."""
+        self.retry_after = retry_after
+        """Seconds after which the server wants to be asked again, if it said so."""
+
+    @property
+    def permanent(self) -> bool:
+        """A wrong key is; other refusals are about one text, or pass when the server restarts."""
+        return self.status_code == 401
+
+
+class UnreachableError(RemoteError):
+    """The server can't be reached, or the connection broke before the audio was whole."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status_code=503)
+
+
+class RemoteTimeoutError(RemoteError, EngineTimeoutError):
+    """The server gave nothing for longer than the listener can wait."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status_code=504)
 
 
 class UnreadableTextWarning(UserWarning):

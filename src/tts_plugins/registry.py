@@ -1,53 +1,86 @@
-"""Find an engine by name.
+"""Find an engine by name or by address.
 
-    open_engine("hibari")                       in this process
-    open_engine("hibari", workers=2)            with options of the scheduler that shares it
-    open_engine("tone", frequency=220)          with options of its own
+    open_engine("hibari")                                 in this process
+    open_engine("hibari", workers=2)                      with options of the scheduler it shares
+    open_engine("tone", frequency=220)                    with options of its own
+    open_engine("openai+http://localhost:8880")           on a server, in that dialect
+    open_engine("kokoro+http://localhost:8880?voice=af_heart")
+    open_engine("elevenlabs+https://api.elevenlabs.io", voice="...", api_key="...")
+    open_engine("fallback:elevenlabs+https://api.elevenlabs.io,hibari")
 
-Engines are entry points, ours like everybody else's, so another package adds one by naming it
-in its pyproject.toml. Nothing is imported before it is asked for.
+Engines and dialects are entry points, ours like everybody else's, so another package adds one by
+naming it in its pyproject.toml. Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, get_type_hints
+from urllib.parse import parse_qsl, urlsplit
 
 from tts_plugins.engine import Engine
 from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
+from tts_plugins.fallback import FallbackEngine
 from tts_plugins.scheduler import Scheduler
 
 ENGINES = "tts_plugins.engines"
 """The entry point group in which packages name their engines."""
 
+DIALECTS = "tts_plugins.dialects"
+"""The entry point group in which packages name the ways to speak to a server."""
+
+_FALLBACK = "fallback:"
 _SCHEDULING = frozenset(inspect.signature(Scheduler).parameters) - {"engine", "clock"}
 
 
 def open_engine(spec: str, **options: Any) -> Engine:
-    """Open the engine that ``spec`` names. It loads here, which may take a second.
+    """Open the engine that ``spec`` names. One in this process loads here, which may take a second.
 
     Args:
-        spec: An engine's name.
-        **options: What the engine itself takes, such as ``voice`` or ``model``, and for one that
-            runs in this process what Scheduler takes, such as ``workers``.
+        spec: An engine's name; or ``dialect+address`` of a server, whose options may also stand in
+            it as ``?name=value&...``; or ``fallback:`` and several of these with commas between.
+        **options: What the engine itself takes, such as ``voice`` or ``model``. Also, for one in
+            this process, what Scheduler takes, such as ``workers``; for a server, what RemoteEngine
+            takes, and ``api_key_env``, the environment variable that holds the key. The key for a
+            vendor's own service is looked for in the variable that the vendor's tools use.
 
     Raises:
         EngineNotFoundError: If no installed package provides it.
         MissingDependencyError: If it needs a package that isn't installed.
-        InvalidRequestError: If it has no such option.
+        InvalidRequestError: If it has no such option, or the address can't be one.
     """
+    if spec.startswith(_FALLBACK):
+        specs = spec.removeprefix(_FALLBACK).split(",")
+        engines = [open_engine(each) for each in specs]
+        fallback: Engine = _made(FallbackEngine, spec, {"engines": engines, **options})
+        return fallback
+    if "://" in spec:
+        return _open_remote(spec, options)
     factory = find_engine(spec).load()
     scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
-    try:
-        inspect.signature(factory).bind(**options)
-    except TypeError as error:
-        known = [*inspect.signature(factory).parameters, *sorted(_SCHEDULING)]
-        raise InvalidRequestError(f"{spec}: {error}; options: {', '.join(known)}") from None
-    engine = factory(**options)
+    engine = _made(factory, spec, options, also=_SCHEDULING)
     if inspect.isasyncgenfunction(getattr(engine, "stream", None)):
         return engine  # type: ignore[no-any-return]  # a stranger's class, by its entry point
     return Scheduler(engine, **scheduling)
+
+
+def check_spec(spec: str) -> None:
+    """Whether open_engine knows what ``spec`` means, without loading anything large.
+
+    Raises:
+        TTSError: As open_engine does.
+    """
+    if spec.startswith(_FALLBACK):
+        for each in spec.removeprefix(_FALLBACK).split(","):
+            check_spec(each)
+    elif "://" in spec:
+        _open_remote(spec, {})
+    else:
+        find_engine(spec)
 
 
 def engine_names() -> list[str]:
@@ -55,10 +88,81 @@ def engine_names() -> list[str]:
     return sorted({point.name for point in entry_points(group=ENGINES)})
 
 
+def dialect_names() -> list[str]:
+    """The dialects that open_engine can speak to a server."""
+    return sorted({point.name for point in entry_points(group=DIALECTS)})
+
+
 def find_engine(name: str) -> EntryPoint:
     """Where the engine of that name comes from."""
-    points = {point.name: point for point in entry_points(group=ENGINES)}
+    return _find(ENGINES, name)
+
+
+def _find(group: str, name: str) -> EntryPoint:
+    points = {point.name: point for point in entry_points(group=group)}
     try:
         return points[name]
     except KeyError:
         raise EngineNotFoundError(name, points) from None
+
+
+def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
+    name, plus, address = spec.partition("+")
+    if not plus or "://" in name:
+        known = ", ".join(f"{dialect}+" for dialect in dialect_names())
+        raise InvalidRequestError(f"say in which dialect, in front of the address: {known}")
+    dialect_class = _find(DIALECTS, name).load()
+    from tts_plugins.remote import RemoteEngine  # here, since it needs an extra
+
+    url, _, query = address.partition("?")
+    host = urlsplit(url).hostname
+    cloud = getattr(dialect_class, "cloud", None)
+    if cloud and host == cloud.home:
+        dialect_class = cloud
+    kinds = get_type_hints(RemoteEngine.__init__) | get_type_hints(dialect_class.__init__)
+    given = {key: _typed(key, value, kinds) for key, value in parse_qsl(query)} | dict(options)
+    key = _key(dialect_class, host or "", given)
+    connecting = inspect.signature(RemoteEngine).parameters.keys() - {"dialect", "url"}
+    theirs = {name: given.pop(name) for name in connecting & given.keys()}
+    dialect = _made(dialect_class, f"{name}+", given, also=[*connecting, "api_key_env"])
+    return RemoteEngine(dialect, url, **{"api_key": key, "name": f"{name}+{url}"} | theirs)
+
+
+def _key(dialect: Any, host: str, options: dict[str, Any]) -> str | None:
+    """The key from the environment. A vendor's is sent to that vendor only."""
+    variable = options.pop("api_key_env", None)
+    if options.get("api_key"):
+        return None
+    if variable is None:
+        if not dialect.home or host != dialect.home:
+            return None
+        variable = dialect.key_variable
+    key = os.environ.get(variable)
+    if not key:
+        raise InvalidRequestError(f"{host} needs a key: set {variable}, or pass api_key=")
+    return key
+
+
+def _typed(name: str, value: str, kinds: Mapping[str, Any]) -> Any:
+    """An option's value as it stands in an address."""
+    if name == "api_key":
+        raise InvalidRequestError("a key doesn't belong in an address: use api_key_env or api_key=")
+    kind = kinds.get(name, str)
+    if str in (kind, *getattr(kind, "__args__", ())):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise InvalidRequestError(f"{name}={value} is not a value for it") from None
+
+
+def _made(
+    factory: Callable[..., Any], spec: str, options: Mapping[str, Any], also: Any = ()
+) -> Any:
+    """What the factory makes of the options, if it has such."""
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        known = [*inspect.signature(factory).parameters, *sorted(also)]
+        raise InvalidRequestError(f"{spec}: {error}; options: {', '.join(known)}") from None
+    return factory(**options)

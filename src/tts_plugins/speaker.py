@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tts_plugins.engine import Engine, warm_up
 from tts_plugins.errors import InvalidRequestError
 from tts_plugins.playhead import Playhead
-from tts_plugins.registry import find_engine, open_engine
+from tts_plugins.registry import check_spec, open_engine
 from tts_plugins.timing import TimedEngine
 from tts_plugins.turn import Turn
 from tts_plugins.types import SynthesisRequest
@@ -42,7 +42,7 @@ class Speaker:
         self._engine: TimedEngine | None = None
         self._closing: asyncio.Task[None] | None = None
         if isinstance(engine, str):
-            find_engine(engine)  # a misspelt name fails here, where it was written
+            check_spec(engine)  # a misspelt name fails here, where it was written
         else:
             self._engine = TimedEngine(engine)
 

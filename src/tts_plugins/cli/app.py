@@ -25,7 +25,7 @@ from rich.table import Table
 from tts_plugins.cli.outputs import outputs
 from tts_plugins.cli.speaking import Speech, speak
 from tts_plugins.errors import InvalidRequestError, TTSError, UnreadableTextWarning
-from tts_plugins.registry import ENGINES, find_engine, open_engine
+from tts_plugins.registry import ENGINES, check_spec, open_engine
 from tts_plugins.testing import checks
 from tts_plugins.types import SynthesisRequest, Voice
 
@@ -102,7 +102,7 @@ def say(
         raise InvalidRequestError(f"rate {rate} is outside 4000 to 192000")
     if not text.strip() or (text == "-" and sys.stdin is None):
         raise InvalidRequestError("no text to say")
-    find_engine(engine)
+    check_spec(engine)
     if text == "-" and sys.stdin.isatty():
         _tell("type what to say; Ctrl-D ends it")
     template = SynthesisRequest("", voice=voice, language=language, speed=speed)

@@ -1,0 +1,1 @@
+"""Somebody's speech API per file: both ends, without I/O."""

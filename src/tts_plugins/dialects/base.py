@@ -1,0 +1,279 @@
+"""How a dialect is written: as functions between our types and somebody's API, without I/O.
+
+The caller writes calls and reads replies; a server reads calls and writes replies. Both halves
+stand in one file, so they can't drift apart, and a test joins them without a socket::
+
+    assert server.read_call(client.write_call(request)).request == request
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from tts_plugins.errors import InvalidRequestError, OverloadedError, RemoteError, TTSError
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+
+_NO_VOICE = re.compile(
+    r"(unknown|invalid|no such|unsupported|no)\W+(\w+\W+)?voice"
+    r"|voice.*(not (found|exist|support|available|recogni[sz]ed)|n't exist|unknown|invalid)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+QUOTED = 300
+"""Characters of a server's own words that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field of a multipart form: text, or a file if it has a file name."""
+
+    name: str
+    content: str | bytes
+    filename: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall:
+    """An HTTP request. The key is not in it: the client adds it last."""
+
+    method: str
+    path: str
+    """Begins with a slash, and is relative to the server's address."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case."""
+    body: bytes = b""
+    form: tuple[Part, ...] = ()
+    """Sent as multipart/form-data in place of a body."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An HTTP response, up to what has been read of its body."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case."""
+    body: bytes = b""
+    """Empty while it is still to come."""
+
+    @property
+    def media_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+
+class ReplyReader(Protocol):
+    """Turns the bytes of a reply into chunks.
+
+    Raises:
+        ValueError: If the bytes aren't what they should be, or are cut short.
+        TTSError: If they tell of a failure of the server.
+    """
+
+    def push(self, data: bytes) -> list[AudioChunk]: ...
+
+    def flush(self) -> list[AudioChunk]: ...
+
+
+class ReplyWriter(Protocol):
+    """Turns chunks into the bytes of a reply."""
+
+    sample_rate: int
+    """Rate that the chunks must have, in hertz; 0 takes the engine's own, from the first chunk."""
+    media_type: str
+
+    def push(self, chunk: AudioChunk) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class Dialect(Protocol):
+    """One text-to-speech HTTP API, from the caller's end.
+
+    A dialect object holds the settings of one client, such as the model. Every method either
+    describes a call or reads the reply to one.
+    """
+
+    home: ClassVar[str]
+    """Host name of the vendor's own service; empty if it has none."""
+    key_variable: ClassVar[str]
+    """Environment variable that holds the key for ``home``."""
+    max_in_flight: int | None
+    """How many requests the server serves at a time, if it is known."""
+    accepts_any_voice: bool
+    """Whether the server speaks with some voice when asked for one that it doesn't have."""
+
+    def authorize(self, key: str) -> Mapping[str, str]:
+        """The headers that prove who calls."""
+        ...
+
+    def write_call(self, request: SynthesisRequest) -> HttpCall:
+        """Ask for speech.
+
+        Raises:
+            InvalidRequestError: If this API can't do what is asked for.
+        """
+        ...
+
+    def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
+        """Read what comes of ``write_call``, once its headers are there."""
+        ...
+
+    def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
+        """What went wrong, for a reply with a status that isn't 2xx."""
+        ...
+
+    def write_voices(self) -> Sequence[HttpCall]:
+        """Ways to ask for the voices; the first that isn't answered by 404 or 405 counts.
+
+        None at all if the API has a fixed set, or can't tell.
+        """
+        ...
+
+    def read_voices(self, reply: HttpReply | None) -> Sequence[Voice]:
+        """The voices; those that every such server has, if there is no answer."""
+        ...
+
+    def write_ping(self) -> HttpCall:
+        """Something cheap, whose answer doesn't matter, to have a connection open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants, as a server reads it."""
+
+    request: SynthesisRequest
+    writer: ReplyWriter
+    model: str | None = None
+
+
+class CloningDialect(Dialect, Protocol):
+    """A dialect whose server learns voices from recordings."""
+
+    def write_clone(self, name: str, clip: Clip) -> HttpCall: ...
+
+    def read_clone(self, name: str, clip: Clip, reply: HttpReply) -> Voice: ...
+
+    def find_clone(self, name: str, clip: Clip, voices: Sequence[Voice]) -> Voice | None:
+        """The voice that was made of this very clip earlier, if the server still has it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A recording to clone a voice from."""
+
+    content: bytes
+    """A whole file: wav, mp3, flac, ogg, m4a."""
+    digest: str
+    """Of the content: 16 hexadecimal digits of its SHA-256."""
+    transcript: str = ""
+    """What is said in it; some servers need to know."""
+
+    @property
+    def filename(self) -> str:
+        return f"clip.{self._kind[0]}"
+
+    @property
+    def media_type(self) -> str:
+        return self._kind[1]
+
+    @property
+    def _kind(self) -> tuple[str, str]:
+        head = self.content[:12]
+        if head[4:8] == b"ftyp":
+            return "m4a", "audio/mp4"
+        for magic, extension, media_type in (
+            (b"RIFF", "wav", "audio/wav"),
+            (b"fLaC", "flac", "audio/flac"),
+            (b"OggS", "ogg", "audio/ogg"),
+        ):
+            if head.startswith(magic):
+                return extension, media_type
+        return "mp3", "audio/mpeg"
+
+
+def json_call(path: str, body: Mapping[str, object], **query: str) -> HttpCall:
+    """A POST of JSON; fields that are None are left out."""
+    given = {name: value for name, value in body.items() if value is not None}
+    return HttpCall(
+        "POST",
+        path,
+        query=query,
+        headers={"content-type": "application/json"},
+        body=json.dumps(given, ensure_ascii=False).encode(errors="replace"),
+    )
+
+
+def read_json(reply: HttpReply) -> Any:
+    """The body of a reply that should be JSON.
+
+    Raises:
+        RemoteError: If it isn't.
+    """
+    try:
+        return json.loads(reply.body)
+    except ValueError:
+        raise RemoteError(f"expected JSON, got {quote(reply.body)}") from None
+
+
+def status_error(reply: HttpReply, said: str) -> TTSError:
+    """The error of a status that means the same in every dialect."""
+    if reply.status == 429:
+        wait = retry_after(reply)
+        return OverloadedError(f"429: {said}", retry_after=0.5 if wait is None else wait)
+    if 300 <= reply.status < 400:
+        target = reply.headers.get("location", "nowhere")
+        said = f"it moved to {target}: use that address"
+    return RemoteError(
+        f"{reply.status}: {said}", status_code=reply.status, retry_after=retry_after(reply)
+    )
+
+
+def retry_after(reply: HttpReply) -> float | None:
+    """Seconds after which to ask again, if the server says so. A date is not looked at."""
+    try:
+        seconds = float(reply.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def voice_unknown(said: str) -> bool:
+    """Whether an error's message is about a voice that isn't there."""
+    return bool(_NO_VOICE.search(said))
+
+
+def known_options(request: SynthesisRequest, *known: str) -> Mapping[str, object]:
+    """The request's options.
+
+    Raises:
+        InvalidRequestError: If one of them isn't known.
+    """
+    if unknown := sorted(request.options.keys() - set(known)):
+        raise InvalidRequestError(f"no option {', '.join(unknown)}; options: {', '.join(known)}")
+    return request.options
+
+
+def check_speed(request: SynthesisRequest, slowest: float, fastest: float) -> float:
+    """The request's speed.
+
+    Raises:
+        InvalidRequestError: If the API can't go that slow or fast.
+    """
+    if not slowest <= request.speed <= fastest:
+        raise InvalidRequestError(f"speed {request.speed} is outside {slowest:g} to {fastest:g}")
+    return request.speed
+
+
+def quote(body: bytes | str) -> str:
+    """The beginning of what a server said, on one line."""
+    text = body if isinstance(body, str) else body[: 4 * QUOTED].decode(errors="replace")
+    line = " ".join(text.split())
+    return repr(line[:QUOTED] + "..." if len(line) > QUOTED else line) if line else "nothing"
