@@ -26,6 +26,7 @@ try:
     from livekit.agents import (
         DEFAULT_API_CONNECT_OPTIONS,
         NOT_GIVEN,
+        APIConnectionError,
         APIConnectOptions,
         APIError,
         APIStatusError,
@@ -41,7 +42,7 @@ from livekit.agents.types import TimedString
 
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.engine import Engine
-from tts_plugins.errors import EngineTimeoutError, TTSError
+from tts_plugins.errors import EngineTimeoutError, TTSError, UnreachableError
 from tts_plugins.speaker import Speaker, check_listener, settings
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
@@ -341,6 +342,8 @@ def _api_error(error: Exception, *, retryable: bool) -> APIError:
     if isinstance(error, EngineTimeoutError | TimeoutError):
         message = str(error) or "the engine took too long"
         return APITimeoutError(message, retryable=retryable)
+    if isinstance(error, UnreachableError):
+        return APIConnectionError(str(error), retryable=retryable)
     if isinstance(error, TTSError):
         return APIStatusError(
             str(error),

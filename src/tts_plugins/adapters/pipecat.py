@@ -49,7 +49,7 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven, assert_given
 
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.engine import Engine
-from tts_plugins.errors import EngineTimeoutError
+from tts_plugins.errors import EngineTimeoutError, RemoteError, UnreachableError
 from tts_plugins.phraser import Phraser
 from tts_plugins.playhead import Playhead
 from tts_plugins.speaker import Speaker, check_listener
@@ -213,7 +213,7 @@ class EngineTTSService(TTSService):
             await self.cancel_ttfb_metrics()
             raise
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
-            self._may_recover = getattr(error, "retryable", True)
+            self._may_recover = not getattr(error, "permanent", False)
             yield ErrorFrame(f"{self._speaker.name}: {error}", exception=error)
 
     async def setup(  # type: ignore[override]  # as in Pipecat itself
@@ -228,7 +228,7 @@ class EngineTTSService(TTSService):
         try:
             await self._speaker.warm_up(self._template().voice)
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
-            self._may_recover = getattr(error, "retryable", True)
+            self._may_recover = not getattr(error, "permanent", False)
             await self.push_error(
                 f"{self._speaker.name} can't speak: {error}",
                 exception=error,
@@ -364,9 +364,14 @@ class EngineTTSService(TTSService):
         return changed
 
     def _classify_error(self, exception: Exception) -> ErrorCategory | None:
+        if isinstance(exception, EngineTimeoutError | UnreachableError):
+            return ErrorCategory.CONNECTIVITY
+        if isinstance(exception, RemoteError) and exception.status_code in (400, 413, 422):
+            # A server that refuses one text may take the next. As an invalid request, which is what
+            # Pipecat makes of it, it would leave the rest of the turn unspoken.
+            return ErrorCategory.APPLICATION
         # Everything else has a status code, by which Pipecat classifies.
-        timed_out = isinstance(exception, EngineTimeoutError)
-        return ErrorCategory.CONNECTIVITY if timed_out else None
+        return None
 
     async def _turn(self, context_id: str) -> Turn:
         now = self._template()
