@@ -437,6 +437,7 @@ def test_engines_tell_where_they_come_from(shell: Shell) -> None:
     package = f"tts-plugins {version('tts-plugins')}"
     assert ["hibari", package, "yes"] in lines
     assert ["tone", package, "yes"] in lines
+    assert ["openai+http://...", package, "yes"] in lines
 
 
 def test_an_engine_that_keeps_the_contract_passes(shell: Shell) -> None:

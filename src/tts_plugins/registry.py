@@ -53,15 +53,15 @@ def open_engine(spec: str, **options: Any) -> Engine:
         MissingDependencyError: If it needs a package that isn't installed.
         InvalidRequestError: If it has no such option, or the address can't be one.
     """
+    scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
     if spec.startswith(_FALLBACK):
         specs = spec.removeprefix(_FALLBACK).split(",")
-        engines = [open_engine(each) for each in specs]
+        engines = [open_engine(each, **scheduling) for each in specs]
         fallback: Engine = _made(FallbackEngine, spec, {"engines": engines, **options})
         return fallback
     if "://" in spec:
         return _open_remote(spec, options)
     factory = find_engine(spec).load()
-    scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
     engine = _made(factory, spec, options, also=_SCHEDULING)
     if inspect.isasyncgenfunction(getattr(engine, "stream", None)):
         return engine  # type: ignore[no-any-return]  # a stranger's class, by its entry point

@@ -214,7 +214,9 @@ class EngineTTSService(TTSService):
             raise
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
             self._may_recover = not getattr(error, "permanent", False)
-            yield ErrorFrame(f"{self._speaker.name}: {error}", exception=error)
+            named = isinstance(error, RemoteError)  # says itself which server it is about
+            message = str(error) if named else f"{self._speaker.name}: {error}"
+            yield ErrorFrame(message, exception=error)
 
     async def setup(  # type: ignore[override]  # as in Pipecat itself
         self, setup: FrameProcessorSetup

@@ -25,7 +25,7 @@ from rich.table import Table
 from tts_plugins.cli.outputs import outputs
 from tts_plugins.cli.speaking import Speech, speak
 from tts_plugins.errors import InvalidRequestError, TTSError, UnreadableTextWarning
-from tts_plugins.registry import ENGINES, check_spec, open_engine
+from tts_plugins.registry import DIALECTS, ENGINES, check_spec, open_engine
 from tts_plugins.testing import checks
 from tts_plugins.types import SynthesisRequest, Voice
 
@@ -39,7 +39,10 @@ app = typer.Typer(
     add_completion=False,
 )
 
-_Engine = Annotated[str, typer.Option(help="An engine's name; see `tts-plugins engines`.")]
+_Engine = Annotated[
+    str,
+    typer.Option(help="An engine's name, or the address of a server; see `tts-plugins engines`."),
+]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -138,21 +141,23 @@ def voices(engine: _Engine = "hibari") -> None:
 
 @app.command()
 def engines() -> None:
-    """List the installed engines."""
+    """List the installed engines, and the dialects in which servers can be spoken to."""
     rows = []
-    for point in sorted(entry_points(group=ENGINES), key=lambda point: point.name):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
-        try:
-            point.load()
-        except Exception as error:  # noqa: BLE001  # a stranger's module runs here
-            rows.append((point.name, package, f"no: {_described(error)}"))
-        else:
-            rows.append((point.name, package, "yes"))
+    for group, suffix in ((ENGINES, ""), (DIALECTS, "+http://...")):
+        for point in sorted(entry_points(group=group), key=lambda point: point.name):
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+            try:
+                point.load()
+            except Exception as error:  # noqa: BLE001  # a stranger's module runs here
+                usable = f"no: {_described(error)}"
+            else:
+                usable = "yes"
+            rows.append((point.name + suffix, package, usable))
     _show(("engine", "package", "usable"), rows)
 
 
 @app.command()
-def check(engine: Annotated[str, typer.Argument(help="An engine's name.")]) -> None:
+def check(engine: Annotated[str, typer.Argument(help="An engine's name or address.")]) -> None:
     """Check that an engine keeps the contract."""
 
     async def checked() -> bool:
