@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -96,22 +97,19 @@ class Dialect(Protocol):
     """One text-to-speech HTTP API, from the caller's end.
 
     A dialect object holds the settings of one client, such as the model. Every method either
-    describes a call or reads the reply to one.
+    describes a call or reads the reply to one. A dialect that inherits from this has two to write.
     """
 
-    home: ClassVar[str]
-    """Host name of the vendor's own service; empty if it has none."""
-    key_variable: ClassVar[str]
+    home: ClassVar[str] = ""
+    """Host name of the vendor's own service, if there is one."""
+    key_variable: ClassVar[str] = ""
     """Environment variable that holds the key for ``home``."""
-    max_in_flight: int | None
+    max_in_flight: int | None = None
     """How many requests the server serves at a time, if it is known."""
-    accepts_any_voice: bool
+    accepts_any_voice: bool = False
     """Whether the server speaks with some voice when asked for one that it doesn't have."""
 
-    def authorize(self, key: str) -> Mapping[str, str]:
-        """The headers that prove who calls."""
-        ...
-
+    @abstractmethod
     def write_call(self, request: SynthesisRequest) -> HttpCall:
         """Ask for speech.
 
@@ -120,28 +118,33 @@ class Dialect(Protocol):
         """
         ...
 
+    @abstractmethod
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
         """Read what comes of ``write_call``, once its headers are there."""
         ...
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
         """What went wrong, for a reply with a status that isn't 2xx."""
-        ...
+        return status_error(reply, quote(reply.body))
+
+    def authorize(self, key: str) -> Mapping[str, str]:
+        """The headers that prove who calls."""
+        return {"authorization": f"Bearer {key}"}
 
     def write_voices(self) -> Sequence[HttpCall]:
         """Ways to ask for the voices; the first that isn't answered by 404 or 405 counts.
 
         None at all if the API has a fixed set, or can't tell.
         """
-        ...
+        return []
 
     def read_voices(self, reply: HttpReply | None) -> Sequence[Voice]:
         """The voices; those that every such server has, if there is no answer."""
-        ...
+        return []
 
     def write_ping(self) -> HttpCall:
         """Something cheap, whose answer doesn't matter, to have a connection open."""
-        ...
+        return HttpCall("GET", "/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +159,13 @@ class Asked:
 class CloningDialect(Dialect, Protocol):
     """A dialect whose server learns voices from recordings."""
 
+    @abstractmethod
     def write_clone(self, name: str, clip: Clip) -> HttpCall: ...
 
+    @abstractmethod
     def read_clone(self, name: str, clip: Clip, reply: HttpReply) -> Voice: ...
 
+    @abstractmethod
     def find_clone(self, name: str, clip: Clip, voices: Sequence[Voice]) -> Voice | None:
         """The voice that was made of this very clip earlier, if the server still has it."""
         ...
