@@ -18,14 +18,20 @@ from typing import Any, ClassVar, Protocol
 from tts_plugins.errors import InvalidRequestError, OverloadedError, RemoteError, TTSError
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
-_NO_VOICE = re.compile(
-    r"(unknown|invalid|no such|unsupported|no)\W+(\w+\W+)?voice"
-    r"|voice.*(not (found|exist|support|available|recogni[sz]ed)|n't exist|unknown|invalid)",
-    re.IGNORECASE | re.DOTALL,
-)
+QUOTED = 280
+"""Characters of a server's own words that an error repeats: with its status, 300 at most."""
 
-QUOTED = 300
-"""Characters of a server's own words that an error repeats."""
+_PREFIX = r"(?:[\w ]{1,40}[:,] +){0,3}(?:(?:a|the|requested|specified) )*"
+_NAME = r"""(?:'[^']+'|"[^"]+"|`[^`]+`)"""
+_NO_VOICE = (
+    r"(?:unknown|invalid|unsupported|unrecogni[sz]ed|no such|no) voice"
+    r"""(?= *(?:$|[:;,.'"`(\[])| (?:id|name|named|called)\b)"""
+)
+_VOICE_NOT = (
+    r"voice(?: with)?(?: (?:(?:voice_)?id|name|named|called))?:? *(?:{name})? *"
+    r"(?:is |was |does |could |can |has )?(?:not(?: be)? (?:found|exist|supported|available|known"
+    r"|recogni[sz]ed)|doesn't exist|isn't \w+|unknown|invalid|unsupported)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +212,22 @@ class Clip:
 
 
 def json_call(path: str, body: Mapping[str, object], **query: str) -> HttpCall:
-    """A POST of JSON; fields that are None are left out."""
+    """A POST of JSON; fields that are None are left out.
+
+    Raises:
+        InvalidRequestError: If something in it can't be said in JSON.
+    """
     given = {name: value for name, value in body.items() if value is not None}
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"an option can't be said in JSON: {error}") from None
     return HttpCall(
         "POST",
         path,
         query=query,
         headers={"content-type": "application/json"},
-        body=json.dumps(given, ensure_ascii=False).encode(errors="replace"),
+        body=text.encode(errors="replace"),
     )
 
 
@@ -225,7 +239,7 @@ def read_json(reply: HttpReply) -> Any:
     """
     try:
         return json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RemoteError(f"expected JSON, got {quote(reply.body)}") from None
 
 
@@ -251,9 +265,22 @@ def retry_after(reply: HttpReply) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def voice_unknown(said: str) -> bool:
-    """Whether an error's message is about a voice that isn't there."""
-    return bool(_NO_VOICE.search(said))
+def voice_unknown(said: str, request: SynthesisRequest | None = None) -> bool:
+    """Whether an error's message is about a voice that isn't there.
+
+    To take another message for such a one makes a bot mute for good, so it has to begin with the
+    complaint, and a complaint that stands in the spoken text is only an echo of it.
+    """
+    voice = request.voice if request else None
+    name = f"{_NAME}|{re.escape(voice)}" if voice else _NAME
+    complaint = f"{_PREFIX}({_NO_VOICE}|{_VOICE_NOT.format(name=name)})"
+    found = re.match(complaint, " ".join(said.split()), re.IGNORECASE)
+    echo = _letters(request.text) if request else ""
+    return found is not None and _letters(found[1]) not in echo
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def known_options(request: SynthesisRequest, *known: str) -> Mapping[str, object]:
@@ -278,8 +305,14 @@ def check_speed(request: SynthesisRequest, slowest: float, fastest: float) -> fl
     return request.speed
 
 
+def one_line(said: bytes | str) -> str:
+    """The beginning of what a server said, on one line, without what a terminal would obey."""
+    text = said if isinstance(said, str) else said[: 4 * QUOTED].decode(errors="replace")
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
+
+
 def quote(body: bytes | str) -> str:
-    """The beginning of what a server said, on one line."""
-    text = body if isinstance(body, str) else body[: 4 * QUOTED].decode(errors="replace")
-    line = " ".join(text.split())
-    return repr(line[:QUOTED] + "..." if len(line) > QUOTED else line) if line else "nothing"
+    """The same as a quotation, for a message that goes on around it."""
+    line = one_line(body)
+    return repr(line) if line else "nothing"
