@@ -141,16 +141,8 @@ class RemoteEngine:
                     return
 
     async def voices(self) -> Sequence[Voice]:
-        for call in self._dialect.write_voices():
-            reply = await self._fetch(call)
-            if reply.status in (404, 405):
-                continue
-            if reply.status >= 300:
-                raise self._named(self._dialect.read_error(reply))
-            voices = self._dialect.read_voices(reply)
-            self._ids |= {voice.id: voice.id for voice in voices}
-            return voices
-        return self._dialect.read_voices(None)
+        listed = await self._listed()
+        return self._dialect.read_voices(None) if listed is None else listed
 
     async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``, by which requests to this engine may then ask for it.
@@ -174,6 +166,9 @@ class RemoteEngine:
             voice = dialect.find_clone(name, clip, await self.voices())
             if voice is None:
                 reply = await self._fetch(dialect.write_clone(name, clip), _ENROLMENT)
+                if reply.status == 409:  # another process was faster
+                    voice = dialect.find_clone(name, clip, await self.voices())
+            if voice is None:
                 if reply.status >= 300:
                     raise self._named(dialect.read_error(reply))
                 voice = dialect.read_clone(name, clip, reply)
@@ -206,10 +201,23 @@ class RemoteEngine:
             return request
         if voice not in self._ids and self._dialect.accepts_any_voice:
             # This server would speak with some other voice, and not say so.
-            known = await self.voices()
-            if known and voice not in self._ids:
+            known = await self._listed()
+            if known is not None and voice not in self._ids:
                 raise VoiceNotFoundError(voice, [voice.id for voice in known])
         return replace(request, voice=self._ids.get(voice, voice))
+
+    async def _listed(self) -> Sequence[Voice] | None:
+        """The voices that the server lists, which may be none; None if it can't list them."""
+        for call in self._dialect.write_voices():
+            reply = await self._fetch(call)
+            if reply.status in (404, 405):
+                continue
+            if reply.status >= 300:
+                raise self._named(self._dialect.read_error(reply))
+            voices = self._dialect.read_voices(reply)
+            self._ids |= {voice.id: voice.id for voice in voices}
+            return voices
+        return None
 
     async def _speak(
         self, call: HttpCall, request: SynthesisRequest
