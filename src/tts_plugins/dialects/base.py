@@ -21,7 +21,7 @@ from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 QUOTED = 280
 """Characters of a server's own words that an error repeats: with its status, 300 at most."""
 
-_PREFIX = r"(?:[\w ]{1,40}[:,] +){0,3}(?:(?:a|the|requested|specified) )*"
+_PREFIX = r"""['" ]*(?:[\w ]{1,40}[:,] +){0,3}(?:(?:a|the|requested|specified) )*"""
 _NAME = r"""(?:'[^']+'|"[^"]+"|`[^`]+`)"""
 _NO_VOICE = (
     r"(?:unknown|invalid|unsupported|unrecogni[sz]ed|no such|no) voice"
