@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.audio.wav import WavWriter
+from tts_plugins.dialects.base import quote
 from tts_plugins.types import AudioChunk, Samples
 
 _LONGEST_LINE = 16_000_000
@@ -23,6 +23,11 @@ class AudioBody:
     def __init__(self, audio: AnyReader) -> None:
         self._audio = audio
 
+    @property
+    def sample_rate(self) -> int:
+        """Hertz; what was announced, until the audio itself says otherwise."""
+        return self._audio.sample_rate
+
     def push(self, data: bytes) -> list[AudioChunk]:
         return self._chunks(self._audio.push(data))
 
@@ -34,7 +39,11 @@ class AudioBody:
 
 
 class Lines:
-    """Cuts a body into lines; the last may lack its end."""
+    """Cuts a body into lines; the last may lack its end.
+
+    Raises:
+        ValueError: If one doesn't end.
+    """
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -62,6 +71,9 @@ class JsonLines:
     Args:
         read: Makes chunks of an object.
         flush: Makes chunks of what was held back, at the end.
+
+    Raises:
+        ValueError: If a line is something else.
     """
 
     def __init__(
@@ -109,10 +121,10 @@ def read_object(text: bytes) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
-        raise ValueError(f"expected JSON, got {text[:200].decode(errors='replace')!r}") from None
+    except (ValueError, RecursionError):
+        value = None
     if not isinstance(value, dict):
-        raise ValueError(f"expected a JSON object, got {text[:200].decode(errors='replace')!r}")  # noqa: TRY004
+        raise ValueError(f"expected a JSON object, got {quote(text)}")  # noqa: TRY004  it is data
     return value
 
 
@@ -125,9 +137,9 @@ def decode(audio: object) -> bytes:
     if audio is None:
         return b""
     try:
-        return base64.b64decode(audio, validate=True)  # type: ignore[arg-type]  # checked by it
-    except (TypeError, binascii.Error):
-        raise ValueError(f"expected audio in base64, got {str(audio)[:60]!r}") from None
+        return base64.b64decode(audio, validate=True)  # type: ignore[arg-type]  # it looks itself
+    except (TypeError, ValueError):
+        raise ValueError(f"expected audio in base64, got {quote(str(audio)[:60])}") from None
 
 
 def encode(audio: bytes) -> str:
