@@ -6,7 +6,10 @@ but the reply itself (OpenAPI description of 2026-08, openai 3.57, and what serv
 
 from __future__ import annotations
 
+import html
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +17,7 @@ from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.dialects.base import (
     Asked,
     Clip,
+    CloningDialect,
     HttpCall,
     HttpReply,
     Part,
@@ -22,6 +26,7 @@ from tts_plugins.dialects.base import (
     check_speed,
     json_call,
     known_options,
+    one_line,
     quote,
     read_json,
     status_error,
@@ -43,16 +48,28 @@ SPEECH = "/v1/audio/speech"
 PCM_RATE = 24_000
 """Hertz of ``response_format: pcm``: every client takes it for that, whatever the engine."""
 
+SPEEDS = (0.25, 4.0)
+
 VOICES = (
     "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable",
     "marin", "nova", "onyx", "sage", "shimmer", "verse",
 )  # fmt: skip
 
-_FORMATS = ("pcm", "wav", "mp3", "opus", "aac", "flac")
+_COMPRESSED = ("mp3", "opus", "aac", "flac")
+_FORMATS = ("pcm", "wav", *_COMPRESSED)
+
+_ANONYMOUS = ("", "application/octet-stream", "binary/octet-stream")
+"""Media types that say nothing about what a body is."""
+
+_FASTEST = 768_000
+"""Hertz; a higher rate is none."""
 
 
-class OpenAIDialect:
+class OpenAIDialect(CloningDialect):
     """The caller's end.
+
+    The API has no field for a language, which its models hear from the text, nor for what was said
+    before: ``request.language`` and ``request.previous_text`` aren't sent.
 
     Args:
         model: Name of the model.
@@ -60,13 +77,16 @@ class OpenAIDialect:
         response_format: What to ask for. PCM is soonest; anything else that comes is read as well.
         sample_rate: Hertz of PCM from a server that says nothing about it.
         consent: Id of the consent recording that OpenAI wants for a cloned voice.
-        extra: More fields of the request's JSON, for servers that know them.
+        extra: More fields of the request's JSON, for servers that know them; None leaves one out.
+
+    Raises:
+        InvalidRequestError: If the format or the rate can't be one.
     """
 
     home: ClassVar[str] = "api.openai.com"
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
-    accepts_any_voice = False
-    max_in_flight: int | None = None
+    default_voice: ClassVar[str] = VOICES[0]
+    """Sent for a request without a voice, since the API requires one."""
 
     def __init__(
         self,
@@ -82,6 +102,8 @@ class OpenAIDialect:
             raise InvalidRequestError(
                 f"no response_format {response_format!r}; formats: {', '.join(_FORMATS)}"
             )
+        if not isinstance(sample_rate, int) or not 1000 <= sample_rate <= _FASTEST:
+            raise InvalidRequestError(f"sample_rate {sample_rate!r} is not a number of hertz")
         self._model = model
         self._instructions = instructions
         self._format = response_format
@@ -89,16 +111,13 @@ class OpenAIDialect:
         self._consent = consent
         self._extra = dict(extra or {})
 
-    def authorize(self, key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {key}"}
-
     def write_call(self, request: SynthesisRequest) -> HttpCall:
         options = known_options(request, "instructions", "model")
-        speed = check_speed(request, 0.25, 4.0)
+        speed = check_speed(request, *SPEEDS)
         body = {
             "model": self._model,
             "input": request.text,
-            "voice": _voice(request.voice or VOICES[0]),
+            "voice": _voice(request.voice or self.default_voice),
             "instructions": self._instructions,
             "response_format": self._format,
             "speed": None if speed == 1.0 else speed,
@@ -106,16 +125,16 @@ class OpenAIDialect:
         return json_call(SPEECH, body | self._extra | dict(options))
 
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
-        stated = reply.headers.get("x-sample-rate", "")
-        rate = int(stated) if stated.isdecimal() and int(stated) else self._sample_rate
+        rate = _stated_rate(reply) or self._sample_rate
         if reply.media_type.startswith("text/event-stream"):
-            return _Events(AnyReader(sample_rate=rate))
-        return AudioBody(AnyReader(reply.media_type, sample_rate=rate))
+            return _Events(AnyReader(self._asked_for, sample_rate=rate))
+        return AudioBody(AnyReader(self._media_type(reply), sample_rate=rate))
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
-        said, about_voice = _said(reply.body)
-        if request and 400 <= reply.status < 500 and (about_voice or voice_unknown(said)):
-            return VoiceNotFoundError(request.voice or VOICES[0], [])
+        said, about_voice = read_complaint(reply.body)
+        about_voice = about_voice or voice_unknown(said, request)
+        if request and about_voice and reply.status in (400, 404, 422):
+            return VoiceNotFoundError(request.voice or self.default_voice, [])
         return status_error(reply, said)
 
     def write_voices(self) -> Sequence[HttpCall]:
@@ -125,8 +144,9 @@ class OpenAIDialect:
         if reply is None:
             return [Voice(name, "und") for name in VOICES]
         body = read_json(reply)
-        listed = body.get("voices") or body.get("data") or [] if isinstance(body, dict) else body
-        return [_read_voice(item) for item in listed if isinstance(item, str | dict)]
+        listed = body.get("voices") or body.get("data") if isinstance(body, dict) else body
+        voices = [_read_voice(item) for item in listed] if isinstance(listed, list | dict) else []
+        return [voice for voice in voices if voice]
 
     def write_ping(self) -> HttpCall:
         return HttpCall("GET", "/v1/models")
@@ -158,6 +178,21 @@ class OpenAIDialect:
     def find_clone(self, name: str, clip: Clip, voices: Sequence[Voice]) -> Voice | None:
         return next((v for v in voices if v.description == _clone_name(name, clip)), None)
 
+    @property
+    def _asked_for(self) -> str:
+        """Media type of what was asked for, as far as audio doesn't tell by itself what it is."""
+        return f"audio/{self._format}" if self._format in _COMPRESSED else ""
+
+    def _media_type(self, reply: HttpReply) -> str:
+        """What a body is called: by the reply or, where that says nothing, by what was asked for.
+
+        Without its rate where a header states one: that header exists only to state it.
+        """
+        if reply.media_type.lower() in _ANONYMOUS and self._asked_for:
+            return self._asked_for
+        rate = r";\s*rate=[^;]*"
+        return re.sub(rate, "", reply.media_type) if _stated_rate(reply) else reply.media_type
+
 
 class _Events(ServerSentEvents):
     """``stream_format: sse``: speech.audio.delta events, and one speech.audio.done."""
@@ -167,56 +202,198 @@ class _Events(ServerSentEvents):
         super().__init__(self._event, self._audio.flush)
 
     def _event(self, event: dict[str, Any]) -> list[AudioChunk]:
-        if "error" in event:
-            raise RemoteError(f"it failed on the way: {_said_in(event)[0]}")
+        if event.get("error") or event.get("type") == "error":
+            raise RemoteError(f"it failed on the way: {_complaint(event)[0]}")
         # LiveKit's plugin reads "delta" as well, so there are servers that send it.
         return self._audio.push(decode(event.get("audio") or event.get("delta")))
 
 
-class OpenAIServer:
-    """The server's end."""
+def read_complaint(body: bytes) -> tuple[str, bool]:
+    """What the body of an error says, on one line, and whether it names the voice as the cause.
 
-    path = SPEECH
+    OpenAI::           {"error": {"message": "...", "param": "voice", "code": "voice_not_found"}}
+    FastAPI::          {"detail": "..."}, {"detail": [{"loc": ["body", "voice"], "msg": "..."}]}
+    Kokoro-FastAPI::   {"detail": {"error": "validation_error", "message": "..."}}
+    others::           {"error": "..."}, {"message": "..."}, plain text, a page of HTML
+    """
+    try:
+        return _complaint(json.loads(body))
+    except (ValueError, RecursionError):
+        return one_line(_text(body)) or "nothing", False
+
+
+def _complaint(value: Any) -> tuple[str, bool]:
+    about_voice = False
+    while isinstance(value, dict):
+        about_voice |= value.get("code") == "voice_not_found" or value.get("param") == "voice"
+        inner = [value[name] for name in ("message", "msg", "error", "detail") if value.get(name)]
+        if not inner:
+            break
+        # {"error": "Bad Request", "message": "..."}, but {"message": "Failed", "error": {...}}
+        value = next((each for each in inner if isinstance(each, dict | list)), inner[0])
+    if isinstance(value, list):
+        about_voice |= any("voice" in _place(item) for item in value)
+        value = "; ".join(_invalid(item) for item in value)
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return one_line(said) or "nothing", about_voice
+
+
+def _invalid(item: Any) -> str:
+    """One of FastAPI's complaints: where in the request, and what."""
+    place = ".".join(str(step) for step in _place(item))
+    said = str(item.get("msg") or item) if isinstance(item, dict) else str(item)
+    return f"{place}: {said}" if place else said
+
+
+def _place(item: Any) -> list[Any]:
+    place = item.get("loc") if isinstance(item, dict) else None
+    return place if isinstance(place, list) else []
+
+
+def _text(body: bytes) -> str:
+    """Text as it is; of a page that a proxy shows to people, its title."""
+    text = body[:4096].decode(errors="replace")
+    if not re.match(r"\s*<(!doctype|html|head|body)", text, re.IGNORECASE):
+        return text
+    title = re.search(r"<title[^>]*>([^<]+)", text, re.IGNORECASE)
+    return html.unescape(title[1] if title else re.sub(r"<[^>]*>", " ", text))
+
+
+def _stated_rate(reply: HttpReply) -> int | None:
+    """Hertz, as VieNeu's server and ours state it beside a body of bare PCM."""
+    stated = reply.headers.get("x-sample-rate", "")
+    rate = int(stated) if stated.isdecimal() and len(stated) < 9 else 0
+    return rate if 0 < rate <= _FASTEST else None
+
+
+def _voice(voice: str) -> object:
+    """A custom voice of OpenAI's is named by an object, every other by its name."""
+    return {"id": voice} if voice.startswith("voice_") else voice
+
+
+def _read_voice(item: object) -> Voice | None:
+    """A voice in a list: OpenAI's, VieNeu's and Kokoro's are objects, others are names."""
+    if isinstance(item, str):
+        return Voice(item, "und")
+    if not isinstance(item, dict) or not (item.get("id") or item.get("name")):
+        return None
+    return Voice(
+        str(item.get("id") or item["name"]),
+        str(item.get("language") or "und"),
+        str(item.get("description") or item.get("name") or ""),
+    )
+
+
+def _clone_name(name: str, clip: Clip) -> str:
+    """The name says of which recording it is, for nothing else is kept with it."""
+    return f"{name} {clip.digest}"
+
+
+class OpenAIServer:
+    """The server's end.
+
+    Args:
+        longest: Characters of a text; OpenAI takes 4096.
+    """
+
+    path: ClassVar[str] = SPEECH
+
+    def __init__(self, *, longest: int = 4096) -> None:
+        self._longest = longest
 
     def read_call(self, call: HttpCall) -> Asked:
-        try:
-            body = json.loads(call.body)
-            text, speed, voice = body["input"], body.get("speed", 1.0), body.get("voice")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InvalidRequestError(f"not a speech request: {error!r}") from None
-        voice = voice.get("id") if isinstance(voice, dict) else voice
-        _demand("input", isinstance(text, str))
-        _demand("speed", type(speed) in (int, float) and 0.25 <= speed <= 4.0)
-        _demand("voice", voice is None or isinstance(voice, str))
-        _demand("model", isinstance(body.get("model", ""), str))
-        instructions = body.get("instructions")
-        _demand("instructions", instructions is None or isinstance(instructions, str))
+        """What is asked for.
+
+        Raises:
+            InvalidRequestError: If it isn't a speech request, or for something there isn't.
+        """
+        fields = Fields(call)
+        instructions = fields.string("instructions")
         request = SynthesisRequest(
-            text,
-            voice=voice,
-            speed=float(speed),
+            self._text(fields),
+            voice=fields.string("voice", inside="id") or None,
+            speed=fields.number("speed", *SPEEDS, default=1.0),
             options={} if instructions is None else {"instructions": instructions},
         )
-        return Asked(request, _writer(body), body.get("model"))
+        return Asked(request, _writer(fields), fields.string("model"))
 
     def write_error(self, error: TTSError) -> HttpReply:
+        """The reply for something that went wrong before there was any audio."""
         kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-        code = None
+        code = param = None
         if error.status_code == 429:
             kind, code = "rate_limit_error", "rate_limit_exceeded"
         elif isinstance(error, VoiceNotFoundError):
-            code = "voice_not_found"
-        about = "voice" if code == "voice_not_found" else None
-        body = {"message": str(error), "type": kind, "param": about, "code": code}
-        return HttpReply(
-            error.status_code,
-            {"content-type": "application/json"},
-            json.dumps({"error": body}).encode(),
-        )
+            param, code = "voice", "voice_not_found"
+        said = {"message": str(error), "type": kind, "param": param, "code": code}
+        return error_reply(error, {"error": said})
+
+    def _text(self, fields: Fields) -> str:
+        text = fields.string("input")
+        if not text:
+            raise InvalidRequestError("input, the text to speak, is missing")
+        if len(text) > self._longest:
+            raise InvalidRequestError(
+                f"input has {len(text)} characters; at most {self._longest} are taken"
+            )
+        return text
 
 
-class _EventBody:
-    """Writes the events of ``stream_format: sse``."""
+class Fields:
+    """The JSON of a call, field by field. Null is as good as nothing; unknown fields don't matter.
+
+    Everything raises InvalidRequestError where a field isn't what it should be.
+    """
+
+    def __init__(self, call: HttpCall) -> None:
+        try:
+            body = json.loads(call.body)
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            raise InvalidRequestError("the body has to be a JSON object")
+        self._body: dict[str, Any] = body
+
+    def string(self, name: str, *, inside: str | None = None) -> str | None:
+        """Text; it may stand in an object, as its field ``inside``."""
+        value = self._body.get(name)
+        if inside and isinstance(value, dict):
+            value = value.get(inside)
+        self._demand(value is None or isinstance(value, str), name, "a string")
+        # Half of an emoji can't be sent anywhere, but it is no reason not to speak the rest.
+        return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", value) if value else value
+
+    def number(self, name: str, lowest: float, highest: float, *, default: float) -> float:
+        value = self._body.get(name)
+        if value is None:
+            return default
+        within = type(value) in (int, float) and lowest <= value <= highest  # NaN isn't
+        self._demand(within, name, f"a number from {lowest:g} to {highest:g}")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self._body.get(name)
+        self._demand(value is None or isinstance(value, bool), name, "true or false")
+        return default if value is None else bool(value)
+
+    def fields(self, name: str) -> dict[str, Any] | None:
+        """An object, as it is."""
+        value = self._body.get(name)
+        self._demand(value is None or isinstance(value, dict), name, "an object")
+        return value
+
+    def choice(self, name: str, known: Sequence[str], *, default: str) -> str:
+        value = self.string(name) or default
+        self._demand(value in known, name, f"one of {', '.join(known)}")
+        return value
+
+    def _demand(self, truth: bool, name: str, kind: str) -> None:
+        if not truth:
+            raise InvalidRequestError(f"{name} has to be {kind}")
+
+
+class EventBody:
+    """Writes the events of ``stream_format: sse``, with a body's bytes in them."""
 
     media_type = "text/event-stream; charset=utf-8"
 
@@ -225,80 +402,37 @@ class _EventBody:
         self._body = body
 
     def push(self, chunk: AudioChunk) -> bytes:
-        return _event("speech.audio.delta", audio=encode(self._body.push(chunk)))
+        return self._delta(self._body.push(chunk))
 
     def flush(self) -> bytes:
         # The three counts are required by OpenAI's schema; nothing here counts tokens.
         usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
-        return _event("speech.audio.done", usage=usage)
+        return self._delta(self._body.flush()) + _event("speech.audio.done", usage=usage)
+
+    def _delta(self, audio: bytes) -> bytes:
+        return _event("speech.audio.delta", audio=encode(audio)) if audio else b""
+
+
+def audio_writer(fields: Fields) -> ReplyWriter:
+    """What writes ``response_format``. MP3 is what a caller means who doesn't say."""
+    name = fields.choice("response_format", ("pcm", "wav"), default="mp3")
+    return PcmBody(PCM_RATE) if name == "pcm" else WavBody()
+
+
+def error_reply(error: TTSError, body: object) -> HttpReply:
+    """A reply with an error in JSON, and when to ask again."""
+    headers = {"content-type": "application/json"}
+    if (wait := getattr(error, "retry_after", None)) is not None:
+        headers["retry-after"] = str(max(1, math.ceil(wait)))  # whole seconds, and 0 is "at once"
+    return HttpReply(error.status_code, headers, json.dumps(body).encode())
+
+
+def _writer(fields: Fields) -> ReplyWriter:
+    body = audio_writer(fields)
+    framing = fields.choice("stream_format", ("audio", "sse"), default="audio")
+    return EventBody(body) if framing == "sse" else body
 
 
 def _event(kind: str, **fields: object) -> bytes:
+    # LiveKit's plugin wants the space behind "data:".
     return b"data: " + json.dumps({"type": kind, **fields}).encode() + b"\n\n"
-
-
-def _writer(body: dict[str, Any]) -> ReplyWriter:
-    audio: ReplyWriter
-    match body.get("response_format", "pcm"):
-        case "pcm":
-            audio = PcmBody(PCM_RATE)
-        case "wav":
-            audio = WavBody()
-        case other:
-            raise InvalidRequestError(f"no response_format {other!r}; formats: pcm, wav")
-    match body.get("stream_format", "audio"):
-        case "audio":
-            return audio
-        case "sse":
-            return _EventBody(audio)
-        case other:
-            raise InvalidRequestError(f"no stream_format {other!r}; formats: audio, sse")
-
-
-def _demand(field: str, truth: bool) -> None:
-    if not truth:
-        raise InvalidRequestError(f"not a speech request: {field} is not what it should be")
-
-
-def _voice(voice: str) -> object:
-    """A custom voice of OpenAI's is named by an object, every other by its name."""
-    return {"id": voice} if voice.startswith("voice_") else voice
-
-
-def _read_voice(item: str | dict[str, Any]) -> Voice:
-    if isinstance(item, str):
-        return Voice(item, "und")
-    name = str(item.get("id") or item.get("name"))
-    return Voice(name, "und", str(item.get("description") or item.get("name") or ""))
-
-
-def _clone_name(name: str, clip: Clip) -> str:
-    """The name says of which recording it is, for nothing else is kept with it."""
-    return f"{name} {clip.digest}"
-
-
-def _said(body: bytes) -> tuple[str, bool]:
-    """What an error's body says, and whether about the voice."""
-    try:
-        return _said_in(json.loads(body))
-    except ValueError:
-        return quote(body), False
-
-
-def _said_in(value: Any) -> tuple[str, bool]:
-    """The same for what was in it: OpenAI's shape, FastAPI's, Kokoro's, or any other."""
-    if isinstance(value, dict):
-        for name in ("error", "detail"):
-            if value.get(name):
-                said, about = _said_in(value[name])
-                about = about or value.get("code") == "voice_not_found"
-                return said, about
-        about = value.get("code") == "voice_not_found" or value.get("param") == "voice"
-        message = value.get("message") or value.get("msg")
-        if message:
-            where = value.get("loc")
-            return quote(f"{where}: {message}" if where else str(message)), about
-        return quote(json.dumps(value)), about
-    if isinstance(value, list) and value:
-        return _said_in(value[0])
-    return quote(value if isinstance(value, str) else json.dumps(value)), False
