@@ -1,8 +1,18 @@
 """Read compressed audio while it is still being sent: the only door to PyAV.
 
 FFmpeg's containers block until they have read far ahead, and its FLAC parser waits for ten
-frames. So bodies are cut into packets here, and only those go to FFmpeg: a packet is decoded
-with its last byte. PyAV is imported when the first reader is made.
+frames. So bodies are cut into packets here, and only those go to FFmpeg, which makes the same
+samples of them. A packet is heard with its last byte. What a listener waits for is the first
+one, and the silence that an encoder puts in front (measured: FFmpeg's encoders, 24 kHz)::
+
+            a packet                               silence in front
+    mp3      24 ms                                 none, or 46 ms if sent while it is encoded
+    aac      43 ms                                 43 ms, one packet
+    flac     96 ms                                 none
+    ogg      20 ms if each has its page, as        none
+             page_duration says; else a page: 1 s
+
+PyAV is imported when the first reader is made, which takes 50 ms.
 """
 
 from __future__ import annotations
@@ -278,7 +288,8 @@ class _Mp3(_Frames):
         return samples[(begin <= place) & (place < end) | (again <= place)]
 
 
-_INFO = re.compile(b"Xing|Info")
+_INFO = re.compile(rb"\0{9}(?:Xing|Info)")
+"""After the zeros of a frame that has nothing to play."""
 
 _RATES = {
     3: (44_100, 48_000, 32_000),
@@ -373,20 +384,24 @@ class _Flac(_Body):
         if not self._longest or self._held[0] != 0xFF or self._held[1] & 0xFE != 0xF8:
             raise ValueError(f"this isn't FLAC: a frame begins with {bytes(self._held[:4])!r}")
         checksum = self._checksum
-        for end, byte in enumerate(self._held[self._checked :], self._checked + 1):
+        for end, byte in enumerate(self._held[self._checked : self._longest], self._checked + 1):
             checksum = (checksum << 8 & 0xFFFF) ^ _CRC16[checksum >> 8 ^ byte]
             if not checksum:
-                try:
-                    samples = self._decode(bytes(self._held[:end]))
-                except _PacketError:
-                    continue
-                self._take(end)
-                self._checked = self._checksum = 0
-                return samples
-        self._checked, self._checksum = len(self._held), checksum
+                samples = self._attempt(bytes(self._held[:end]))
+                if len(samples):
+                    self._take(end)
+                    self._checked = self._checksum = 0
+                    return samples
         if len(self._held) > self._longest:
             raise ValueError("the FLAC can't be decoded: a frame is broken")
+        self._checked, self._checksum = len(self._held), checksum
         return None
+
+    def _attempt(self, frame: bytes) -> Samples:
+        try:
+            return self._decode(frame)
+        except _PacketError:
+            return joined([])
 
 
 def _block(header: bytes) -> tuple[bool, int, int]:
@@ -429,7 +444,7 @@ class _OggOpus(_Body):
             yield self._hear(page)
 
     def _page(self) -> bytes | None:
-        if not b"OggS".startswith(self._held[:4]):
+        if len(self._held) >= 4 and not self._held.startswith(b"OggS"):
             raise ValueError(f"this isn't Ogg: a page begins with {bytes(self._held[:4])!r}")
         if len(self._held) < _PAGE.size:
             return None

@@ -74,7 +74,7 @@ class PcmReader:
         channels: Samples of a frame; they are averaged.
     """
 
-    def __init__(self, sample_rate: int, encoding: Encoding = "s16", *, channels: int = 1) -> None:
+    def __init__(self, sample_rate: int, encoding: Encoding = "s16", channels: int = 1) -> None:
         if sample_rate < 1 or channels < 1:
             raise ValueError(f"audio of {channels} channels at {sample_rate} Hz can't be played")
         self.sample_rate = sample_rate
