@@ -339,8 +339,8 @@ ERRORS: list[tuple[int, bytes, str, type[TTSError]]] = [
         422,
         (
             b'{"detail":[{"type":"string_too_short","loc":["body","input"],"msg":"String should'
-            b' have at least 1 character","input":"","ctx":{"min_length":1}},{"loc":["body","speed",0],'
-            b'"msg":"Field required"}]}'
+            b' have at least 1 character","input":"","ctx":{"min_length":1}},'
+            b'{"loc":["body","speed",0],"msg":"Field required"}]}'
         ),
         "422: body.input: String should have at least 1 character; body.speed.0: Field required",
         RemoteError,

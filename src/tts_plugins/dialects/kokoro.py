@@ -246,7 +246,8 @@ class KokoroServer(OpenAIServer):
 
     def read_call(self, call: HttpCall) -> Asked:
         fields = Fields(call)
-        code = fields.choice("lang_code", ("", *LANGUAGES), default="")
+        named = fields.string("lang_code")
+        code = fields.choice("lang_code", tuple(LANGUAGES), default="a") if named else None
         options = {
             "normalization_options": fields.fields("normalization_options"),
             "volume_multiplier": fields.number("volume_multiplier", 0.0, 100.0, default=1.0),
@@ -255,7 +256,7 @@ class KokoroServer(OpenAIServer):
         request = SynthesisRequest(
             self._text(fields),
             voice=fields.string("voice") or None,
-            language=LANGUAGES.get(code),
+            language=LANGUAGES[code] if code else None,
             speed=fields.number("speed", *SPEEDS, default=1.0),
             options={name: value for name, value in options.items() if value != defaults[name]},
         )

@@ -383,6 +383,7 @@ class Fields:
         return value
 
     def choice(self, name: str, known: Sequence[str], *, default: str) -> str:
+        """One of several words; no word at all is the default, which may be none of them."""
         value = self.string(name) or default
         self._demand(value in known, name, f"one of {', '.join(known)}")
         return value
