@@ -109,6 +109,12 @@ def encoded(
     return file.body
 
 
+def frames_of(kind: Literal["mp3", "flac"], body: bytes) -> bytes:
+    """What follows an MP3's tag or a FLAC's header."""
+    sync = b"\xff\xf8" if kind == "flac" else b"\xff\xf3"  # of 24 kHz
+    return body[body.index(sync, 42) :]
+
+
 _FFMPEG: dict[Format, tuple[str, Literal["libmp3lame", "aac", "flac", "libopus"]]] = {
     "mp3": ("mp3", "libmp3lame"),
     "aac": ("adts", "aac"),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.audio.bodies import CUTS, cut, encoded, pieces, read, tone
+from tests.audio.bodies import CUTS, cut, encoded, frames_of, pieces, read, tone
 from tts_plugins.audio import codec
 from tts_plugins.audio.codec import CompressedReader, Format
 from tts_plugins.errors import MissingDependencyError
@@ -227,7 +227,7 @@ def test_a_live_mp3_has_nothing_cut_off() -> None:
 
 def test_tags_of_an_mp3_arent_heard_whatever_is_in_them() -> None:
     live = encoded("mp3", live=True)
-    picture = id3(live[45:] + b"\xff" * 70_000)
+    picture = id3(frames_of("mp3", live) + b"\xff" * 70_000)
     last = b"TAG" + bytes(124) + b"\xff"
     for size in (7, 10**9):
         samples = read(CompressedReader("mp3"), pieces(picture + live + last, size))
@@ -269,14 +269,14 @@ def test_a_flac_that_ends_between_two_frames_is_cut_short_if_it_knows_its_length
 
 def test_a_broken_flac_frame_is_an_error_before_the_body_ends() -> None:
     body = bytearray(encoded("flac", 2.0))
-    body[8288 + 100] ^= 0xFF
+    body[-len(frames_of("flac", bytes(body))) + 100] ^= 0xFF
     with pytest.raises(ValueError, match="a frame is broken"):
         CompressedReader("flac").push(bytes(body))
 
 
 def test_a_flac_without_its_header_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a frame begins with b'\\xff\\xf8"):
-        CompressedReader("flac").push(encoded("flac")[8288:])
+        CompressedReader("flac").push(frames_of("flac", encoded("flac")))
     with pytest.raises(ValueError, match="its header is another"):
         CompressedReader("flac").push(b"fLaC\x04\x00\x00\x22" + bytes(34))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.audio.bodies import CUTS, cut, encoded, pieces, read, tone, wav, wav_format
+from tests.audio.bodies import CUTS, cut, encoded, frames_of, pieces, read, tone, wav, wav_format
 from tts_plugins.audio.codec import CompressedReader, Format
 from tts_plugins.audio.g711 import from_alaw, from_ulaw, to_alaw, to_ulaw
 from tts_plugins.audio.pcm import Encoding, from_s16, to_s16
@@ -79,7 +79,7 @@ def test_a_compressed_body_is_read_whatever_it_is_called(
 @pytest.mark.parametrize("seekable", [False, True])
 def test_an_mp3_without_a_tag_is_known_by_its_first_frame(media_type: str, seekable: bool) -> None:
     pytest.importorskip("av")
-    body = encoded("mp3", live=not seekable)[45:]
+    body = frames_of("mp3", encoded("mp3", live=not seekable))
     assert body[0] == 0xFF
     expected = read(CompressedReader("mp3"), [body])
     assert np.array_equal(heard(body, media_type, 1)[1], expected)

@@ -150,7 +150,7 @@ class _Body(ABC):
         self.sample_rate = frame.sample_rate
         array = frame.to_ndarray()  # [channels, n] if planar, else [1, n * channels]
         encoding = _ENCODINGS[frame.format.packed.name]
-        pcm = PcmReader(frame.sample_rate, encoding, channels=frame.layout.nb_channels)
+        pcm = PcmReader(frame.sample_rate, encoding, channels=len(frame.layout.channels))
         return pcm.push((array.T if frame.format.is_planar else array).tobytes())
 
 
