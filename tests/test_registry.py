@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
 
+from tests.dialects.openai_server import audio, s16, speaking
+from tests.servers import Call
 from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
-from tts_plugins.registry import engine_names, open_engine
+from tts_plugins.registry import check_spec, engine_names, open_engine
+from tts_plugins.remote import RemoteEngine
 from tts_plugins.scheduler import Scheduler
-from tts_plugins.types import SynthesisRequest
+from tts_plugins.types import AudioChunk, SynthesisRequest
 
 
 async def test_an_engine_opens_by_name_with_its_own_and_the_schedulers_options() -> None:
@@ -41,3 +49,202 @@ def test_importing_the_package_costs_no_framework_and_no_model() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert out.stdout.strip() == "[]"
+
+
+# Servers
+
+ADDRESS = "openai+http://localhost:8880"
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("MY_KEY", raising=False)
+
+
+async def hear(spec: str, **options: Any) -> tuple[list[AudioChunk], Call]:
+    """What an engine speaks, and the one call it made."""
+    async with speaking(audio(s16(48_000), "audio/pcm")) as server:
+        engine = open_engine(spec.replace("HOST", server.url), **options)
+        async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
+            heard = [chunk async for chunk in chunks]
+        await engine.aclose()
+    [call] = server.calls
+    return heard, call
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
+async def test_an_address_names_dialect_server_and_options(path: str) -> None:
+    query = "?model=x&voice=Mai%20Anh&sample_rate=48000&instructions=be+calm&extra=%7B%22a%22:1%7D"
+    chunks, call = await hear(f"openai+HOST{path}{query}")
+    assert sum(len(chunk.samples) for chunk in chunks) == 48_000
+    assert {chunk.sample_rate for chunk in chunks} == {48_000}
+    assert call.path == "/v1/audio/speech"
+    assert call.json == {
+        "model": "x",
+        "input": "Hello.",
+        "voice": "Mai Anh",
+        "instructions": "be+calm",
+        "response_format": "pcm",
+        "a": 1,
+    }
+
+
+async def test_a_blend_of_voices_keeps_its_plus_in_an_address() -> None:
+    _, call = await hear("kokoro+HOST?voice=af_bella(2)+af_sky&captions=false&sample_rate=48000")
+    assert call.json["voice"] == "af_bella(2)+af_sky"
+    assert call.path == "/v1/audio/speech"
+
+
+async def test_an_option_given_as_such_goes_before_the_address() -> None:
+    _, call = await hear("openai+HOST?model=x&voice=y", model="z", sample_rate=48_000)
+    assert (call.json["model"], call.json["voice"]) == ("z", "y")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (
+            "pitch=3",
+            r"openai\+: got an unexpected keyword argument 'pitch'; options: model, .*retr",
+        ),
+        ("dialect=3", r"unexpected keyword argument 'dialect'"),
+        ("url=3", r"unexpected keyword argument 'url'"),
+        ("sample_rate=high", r"sample_rate=high is not a value for it"),
+        ("sample_rate=1.5", r"sample_rate=1\.5 is not a value for it"),
+        ("sample_rate=", r"sample_rate= is not a value for it"),
+        ("sample_rate=7", r"sample_rate 7 is not a number of hertz"),
+        ("retries=x", r"retries=x is not a value for it"),
+        ("extra=7", r"extra=7 is not a value for it"),
+        ("session=7", r"session=7 is not a value for it"),
+        ("idle_timeout=[]", r"idle_timeout=\[\] is not a value for it"),
+        ("model", r"model= is not a value for it"),
+        ("voice=", r"voice= is not a value for it"),
+    ],
+)
+def test_an_option_that_can_not_be_is_refused_where_it_is_written(query: str, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        open_engine(f"{ADDRESS}?{query}")
+
+
+@pytest.mark.parametrize("query", ["idle_timeout=3", "max_in_flight=null", "per_second=2.5"])
+def test_a_number_may_be_whole_or_none(query: str) -> None:
+    assert isinstance(open_engine(f"{ADDRESS}?{query}"), RemoteEngine)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["openai+http://", "openai+ftp://x", "openai+http://[::1", "openai+unix://relative"],
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"address|is not http://, https:// or unix:///"):
+        open_engine(address)
+
+
+def test_an_address_without_a_dialect_is_answered_with_the_dialects() -> None:
+    with pytest.raises(InvalidRequestError, match=r"say in which dialect.*kokoro\+, openai\+"):
+        open_engine("http://localhost:8880")
+    with pytest.raises(EngineNotFoundError, match=r"no engine 'opnai'; available: .*openai"):
+        open_engine("opnai+http://localhost:8880")
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{ADDRESS}?api_key=SECRET",
+        f"{ADDRESS}?API_KEY=SECRET",
+        f"{ADDRESS}?token=SECRET",
+        f"{ADDRESS}#SECRET",
+        "openai+http://SECRET@localhost:8880",
+        "openai+http://user:SECRET@localhost:8880",
+        "openai+http://:SECRET@localhost:8880",
+        "openai+https://SECRET@api.openai.com?model=x",
+        "http://user:SECRET@localhost:8880",
+    ],
+)
+def test_a_key_in_an_address_is_refused_and_not_repeated(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    with pytest.raises(InvalidRequestError) as raised:
+        open_engine(address)
+    assert "SECRET" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["SEC\nRET", "SECRÉT", "SEC\0RET"])
+def test_a_key_that_can_not_be_one_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        open_engine(ADDRESS, api_key=key)
+    assert "SEC" not in str(raised.value)
+
+
+async def test_a_key_is_sent_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, call = await hear("openai+HOST", api_key="sk-1 \n")
+    assert call.headers["authorization"] == "Bearer sk-1"
+    monkeypatch.setenv("MY_KEY", "sk-2")
+    _, call = await hear("openai+HOST?api_key_env=MY_KEY")
+    assert call.headers["authorization"] == "Bearer sk-2"
+    _, call = await hear("openai+HOST?api_key_env=MY_KEY", api_key="sk-1")
+    assert call.headers["authorization"] == "Bearer sk-1"
+
+
+async def test_a_vendors_key_goes_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    _, call = await hear("openai+HOST")
+    assert "authorization" not in call.headers
+    assert "sk-env" not in repr(call)
+
+
+@pytest.mark.parametrize(
+    ("host", "sent"),
+    [
+        ("api.openai.com", "Bearer sk-env"),
+        ("API.OpenAI.com", "Bearer sk-env"),
+        ("api.openai.com.example", None),
+        ("notapi.openai.com", None),
+    ],
+)
+async def test_a_vendors_key_goes_to_the_vendor(
+    host: str, sent: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    async with speaking(audio(s16(), "audio/pcm")) as server:
+        port = urlsplit(server.url).port
+        connector = aiohttp.TCPConnector(resolver=Loopback())
+        async with aiohttp.ClientSession(connector=connector) as session:
+            engine = open_engine(f"openai+http://{host}:{port}", session=session)
+            async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
+                assert [chunk async for chunk in chunks]
+            await engine.aclose()
+    assert server.calls[0].headers.get("authorization") == sent
+
+
+class Loopback(AbstractResolver):
+    """Takes every name for this machine's."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        where = ResolveResult(
+            hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0
+        )
+        return [where]
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_vendor_without_a_key_is_refused_before_it_is_asked() -> None:
+    said = "api.openai.com needs a key: set OPENAI_API_KEY, or pass api_key="
+    for address in ("openai+https://api.openai.com", "openai+https://api.openai.com/v1?voice=ash"):
+        with pytest.raises(InvalidRequestError) as raised:
+            open_engine(address)
+        assert str(raised.value) == said
+        with pytest.raises(InvalidRequestError):
+            check_spec(address)
+    with pytest.raises(InvalidRequestError, match="localhost needs a key: set MY_KEY, or pass"):
+        open_engine(ADDRESS, api_key_env="MY_KEY")
+    check_spec(ADDRESS)

@@ -19,7 +19,8 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, urlsplit
 
 from tts_plugins.engine import Engine
@@ -42,7 +43,8 @@ def open_engine(spec: str, **options: Any) -> Engine:
 
     Args:
         spec: An engine's name; or ``dialect+address`` of a server, whose options may also stand in
-            it as ``?name=value&...``; or ``fallback:`` and several of these with commas between.
+            it as ``?name=value&...``, a plus as it is and a space as ``%20``; or ``fallback:`` and
+            several of these with commas between.
         **options: What the engine itself takes, such as ``voice`` or ``model``. Also, for one in
             this process, what Scheduler takes, such as ``workers``; for a server, what RemoteEngine
             takes, and ``api_key_env``, the environment variable that holds the key. The key for a
@@ -115,17 +117,27 @@ def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     from tts_plugins.remote import RemoteEngine  # here, since it needs an extra
 
     url, _, query = address.partition("?")
-    host = urlsplit(url).hostname
+    host = _host(url)
     cloud = getattr(dialect_class, "cloud", None)
     if cloud and host == cloud.home:
         dialect_class = cloud
-    kinds = get_type_hints(RemoteEngine.__init__) | get_type_hints(dialect_class.__init__)
-    given = {key: _typed(key, value, kinds) for key, value in parse_qsl(query)} | dict(options)
-    key = _key(dialect_class, host or "", given)
     connecting = inspect.signature(RemoteEngine).parameters.keys() - {"dialect", "url"}
+    hints = get_type_hints(RemoteEngine.__init__)
+    kinds = {name: hints[name] for name in connecting} | get_type_hints(dialect_class.__init__)
+    # A plus is one, as in Kokoro's blend of voices af_bella+af_sky; a space is %20.
+    pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
+    given = {key: _typed(key, value, kinds) for key, value in pairs} | dict(options)
+    key = _key(dialect_class, host, given)
     theirs = {name: given.pop(name) for name in connecting & given.keys()}
     dialect = _made(dialect_class, f"{name}+", given, also=[*connecting, "api_key_env"])
     return RemoteEngine(dialect, url, **{"api_key": key, "name": f"{name}+{url}"} | theirs)
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError as error:
+        raise InvalidRequestError(f"that is no address: {error}") from None
 
 
 def _key(dialect: Any, host: str, options: dict[str, Any]) -> str | None:
@@ -148,12 +160,18 @@ def _typed(name: str, value: str, kinds: Mapping[str, Any]) -> Any:
     if name == "api_key":
         raise InvalidRequestError("a key doesn't belong in an address: use api_key_env or api_key=")
     kind = kinds.get(name, str)
-    if str in (kind, *getattr(kind, "__args__", ())):
+    union = get_origin(kind) in (Union, UnionType)
+    origins = [get_origin(each) or each for each in (get_args(kind) if union else (kind,))]
+    classes = tuple(each for each in origins if isinstance(each, type))
+    if value and (str in classes or not classes):
         return value
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except ValueError:
-        raise InvalidRequestError(f"{name}={value} is not a value for it") from None
+        found = ...
+    if not isinstance(found, (*classes, int) if float in classes else classes):
+        raise InvalidRequestError(f"{name}={value} is not a value for it")
+    return found
 
 
 def _made(
