@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -91,8 +92,8 @@ class ElevenLabs:
     stalls: bool = False
     """Whether it never ends a reply."""
     speech: list[Call] = field(default_factory=list)
-    left: list[bool] = field(default_factory=list)
-    """For each reply that never ended: that the client left."""
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a client leaves a reply that never ends."""
 
     @property
     def texts(self) -> list[str]:
@@ -133,7 +134,7 @@ class ElevenLabs:
             await back.chunk(beep(text, output_format))
         if self.stalls:
             await back.left.wait()
-            self.left.append(True)
+            self.left.set()
         else:
             back.end()
 

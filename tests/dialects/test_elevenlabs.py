@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.audio.bodies import encoded
 from tests.dialects.elevenlabs_server import beep, line, lines, timed
 from tts_plugins.audio.g711 import from_alaw, from_ulaw, to_alaw, to_ulaw
 from tts_plugins.audio.pcm import from_s16, to_s16
@@ -279,7 +280,7 @@ def test_a_server_does_not_change_a_format_that_it_lacks(query: dict[str, str]) 
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_words_cut_by_lines_are_whole_and_exact(cut: int) -> None:
+def test_words_cut_by_lines_are_whole_and_start_exactly(cut: int) -> None:
     body = b"".join(lines("Hello big world", per_line=7))
     chunks = read(reader(), body, cut)
     assert samples(chunks).tolist() == from_s16(beep("Hello big world", "pcm_24000")).tolist()
@@ -479,6 +480,27 @@ def test_a_container_that_arrives_is_believed() -> None:
         chunks = read(reading, body)
         assert samples(chunks).tolist() == [0.5] * 100
         assert {chunk.sample_rate for chunk in chunks} == {22_050}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "rate"),
+    [("mp3_44100_128", "mp3", 44_100), ("opus_48000_64", "ogg", 48_000)],
+)
+@pytest.mark.parametrize("cut", [480, 1_000_000])
+def test_compressed_audio_in_lines_is_read(
+    name: str, kind: Literal["mp3", "ogg"], rate: int, cut: int
+) -> None:
+    sound = encoded(kind, 1.0, sample_rate=rate)
+    parts = [sound[:100], sound[100:5_000], sound[5_000:]]
+    body = b"\n".join(
+        [line(parts[0], timed("Hello big ")), line(parts[1], timed("world", 10)), line(parts[2])]
+    )
+    chunks = read(reader("Hello big world", output_format=name), body, cut)
+    assert len(samples(chunks)) == pytest.approx(rate, rel=0.06)
+    assert {chunk.sample_rate for chunk in chunks} == {rate}
+    assert [word.text for word in words(chunks)] == ["Hello", "big", "world"]
+    # No sound comes out of the first 100 bytes; the words wait for it.
+    assert [word.text for word in chunks[0].words] == ["Hello", "big", "world"]
 
 
 def test_an_error_in_place_of_bare_audio_is_quoted() -> None:
