@@ -662,8 +662,9 @@ def test_fields_that_are_null_count_as_not_given(write: Any) -> None:
 
 def test_a_reference_id_wins_over_recordings() -> None:
     assert len(msgpack.packb(NEW_SDK)) == 601
-    asked = FishServer().read_call(in_msgpack(NEW_SDK))
-    assert asked.request == SynthesisRequest("Hi", voice="abc")
+    for server in (FishServer(), FishServer(knobs=["references"])):
+        asked = server.read_call(in_msgpack(NEW_SDK))
+        assert asked.request == SynthesisRequest("Hi", voice="abc")
 
 
 def test_recordings_are_refused_rather_than_spoken_in_another_voice() -> None:
@@ -764,6 +765,8 @@ def test_a_recording_that_is_none_is_refused(wrong: object) -> None:
         b"\x82\xa4text\xa2Hi\xa1x\xc9\xff\xff\xff\xff\x00",
         b"\x82\xa4text\xa2Hi\xa1x\xc6\xff\xff\xff\xff\x00",
         b"\x82\xa4text\xa2Hi\xa1x" + b"\xdd\x00\x00\x03\xe8" * 2_000,
+        b"\x81\xa4text\xdb\x00\x00\x10\x00" + b"\xff" * 4096,
+        msgpack.packb({"text": "Hi"} | {str(n): n for n in range(1_000)}),
     ],
 )
 def test_msgpack_that_is_broken_or_a_bomb_is_refused_in_a_line(body: bytes) -> None:
