@@ -25,7 +25,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tts_plugins.engine import Engine
 from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
-from tts_plugins.fallback import FallbackEngine
 from tts_plugins.scheduler import Scheduler
 
 ENGINES = "tts_plugins.engines"
@@ -57,6 +56,8 @@ def open_engine(spec: str, **options: Any) -> Engine:
     """
     scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
     if spec.startswith(_FALLBACK):
+        from tts_plugins.fallback import FallbackEngine  # here, since it loads soxr
+
         specs = spec.removeprefix(_FALLBACK).split(",")
         engines = [open_engine(each, **scheduling) for each in specs]
         fallback: Engine = _made(FallbackEngine, spec, {"engines": engines, **options})
