@@ -660,6 +660,15 @@ def test_fields_that_are_null_count_as_not_given(write: Any) -> None:
     assert asked.writer.sample_rate == 0
 
 
+def test_prosody_may_be_null_in_part_and_means_nothing_elsewhere() -> None:
+    body = {"text": "Hi", "speed": "fast", "volume": 3, "prosody": {"speed": None, "volume": -3}}
+    asked = FishServer(knobs=["volume"]).read_call(in_json(body))
+    assert asked.request == SynthesisRequest("Hi", options={"volume": -3})
+    del body["prosody"]
+    asked = FishServer(knobs=["volume"]).read_call(in_json(body))
+    assert asked.request == SynthesisRequest("Hi")
+
+
 def test_a_reference_id_wins_over_recordings() -> None:
     assert len(msgpack.packb(NEW_SDK)) == 601
     for server in (FishServer(), FishServer(knobs=["references"])):

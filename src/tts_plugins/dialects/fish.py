@@ -415,7 +415,10 @@ class FishServer:
         body = _read_body(call)
         prosody = body.pop("prosody", {})
         _demand("prosody", isinstance(prosody, dict))
-        body |= {name: prosody[name] for name in ("speed", *_PROSODY) if name in prosody}
+        for name in ("speed", *_PROSODY):
+            body.pop(name, None)  # which means nothing outside of prosody
+            if prosody.get(name) is not None:
+                body[name] = prosody[name]
         _check_fields(body)
         request = SynthesisRequest(
             _without_tokens(body["text"]),
