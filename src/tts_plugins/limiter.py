@@ -23,6 +23,10 @@ class _Waiter:
     loop: asyncio.AbstractEventLoop = field(compare=False)
     turn: asyncio.Future[None] = field(compare=False)
     granted: bool = field(default=False, compare=False)
+    left: bool = field(default=False, compare=False)
+    """Whether nobody waits there any more."""
+    timed: bool = field(default=False, compare=False)
+    """Whether its loop will look again when the rate allows one more."""
 
 
 class Limiter:
@@ -49,26 +53,26 @@ class Limiter:
         self._counted_at = clock()
         self._waiting: list[_Waiter] = []
         self._numbers = count()
-        self._lock = threading.Lock()
+        # One that its holder may take again: a waiter that the garbage collector finds gives its
+        # slot back wherever this thread is just then.
+        self._lock = threading.RLock()
 
     @asynccontextmanager
     async def slot(self, *, due: float = 0.0) -> AsyncGenerator[None, None]:
         """Hold a slot, for a listener who needs it in ``due`` seconds."""
         loop = asyncio.get_running_loop()
-        deadline = self._clock() + due
-        waiter = _Waiter(deadline, next(self._numbers), loop, loop.create_future())
+        waiter = _Waiter(self._clock() + due, next(self._numbers), loop, loop.create_future())
+        with self._lock:
+            heapq.heappush(self._waiting, waiter)
         try:
-            with self._lock:
-                heapq.heappush(self._waiting, waiter)
-            while not waiter.granted:
-                await asyncio.wait([waiter.turn], timeout=self._hand_out())
+            self._hand_out()
+            if not waiter.granted:
+                await waiter.turn
             yield
         finally:
             with self._lock:
-                if not waiter.granted:
-                    self._waiting.remove(waiter)
-                    heapq.heapify(self._waiting)
-                elif self._free is not None:
+                waiter.left = True
+                if waiter.granted and self._free is not None:
                     self._free += 1
             self._hand_out()
 
@@ -76,19 +80,19 @@ class Limiter:
     def _burst(self) -> float:
         return max(1.0, self._rate or 0.0)
 
-    def _hand_out(self) -> float | None:
-        """Give what there is to whoever is next; return the seconds until there is more to give.
-
-        None means that only a slot that is given back can change anything.
-        """
+    def _hand_out(self) -> None:
+        """Give what there is to whoever is next."""
         with self._lock:
             self._count()
             while self._waiting and self._free != 0:
-                if self._allowance < 1.0:
-                    assert self._rate
-                    return (1.0 - self._allowance) / self._rate
-                self._grant(heapq.heappop(self._waiting))
-            return None
+                first = self._waiting[0]
+                if first.left or first.loop.is_closed():
+                    heapq.heappop(self._waiting)
+                elif self._allowance >= 1.0:
+                    self._grant(heapq.heappop(self._waiting))
+                else:
+                    self._look_again(first)
+                    return
 
     def _count(self) -> None:
         now = self._clock()
@@ -104,10 +108,26 @@ class Limiter:
         self._allowance -= 1.0
         if self._free is not None:
             self._free -= 1
-        # A loop that was closed with a waiter in it can't be told; its slot comes back when the
-        # waiter is thrown away.
-        with suppress(RuntimeError):
-            waiter.loop.call_soon_threadsafe(_wake, waiter.turn)
+        _tell(waiter, _wake, waiter.turn)
+
+    def _look_again(self, first: _Waiter) -> None:
+        """Have the first in the queue look at the clock, and nobody else."""
+        assert self._rate
+        if not first.timed:
+            first.timed = True
+            pause = (1.0 - self._allowance) / self._rate
+            _tell(first, first.loop.call_later, pause, self._looks_again, first)
+
+    def _looks_again(self, first: _Waiter) -> None:
+        first.timed = False
+        self._hand_out()
+
+
+def _tell(waiter: _Waiter, callback: Callable[..., object], *args: object) -> None:
+    # A loop that is closed just now can't be told. A slot that it has comes back when the garbage
+    # collector finds the waiter.
+    with suppress(RuntimeError):
+        waiter.loop.call_soon_threadsafe(callback, *args)
 
 
 def _wake(turn: asyncio.Future[None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import hashlib
+import io
 import random
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
@@ -28,6 +29,7 @@ except ModuleNotFoundError as error:
 
 from tts_plugins.dialects.base import Clip, CloningDialect, Dialect, HttpCall, HttpReply
 from tts_plugins.errors import (
+    EngineError,
     InvalidRequestError,
     RemoteError,
     RemoteTimeoutError,
@@ -43,6 +45,9 @@ from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 _KEEP_ALIVE = 75.0
 """Seconds an idle connection is kept: servers keep theirs for 60 to 120."""
 
+_PAUSE = 0.1
+"""Seconds before a request is repeated; twice as many the next time."""
+
 _LONGEST_PAUSE = 5.0
 """Seconds of a server's Retry-After that are waited out; a listener won't wait longer."""
 
@@ -51,6 +56,9 @@ _SLOWEST = 10.0
 
 _ANSWER = 16_000_000
 """Bytes of an answer that isn't audio."""
+
+_SECRET = 8
+"""Characters of a key that give something away."""
 
 _ENROLMENT = 120.0
 """Seconds that a server may take to learn a voice."""
@@ -98,21 +106,28 @@ class RemoteEngine:
         idle_timeout: float = 10.0,
         name: str | None = None,
     ) -> None:
+        if max_in_flight is None:
+            max_in_flight = dialect.max_in_flight
+        if retries < 0:
+            raise InvalidRequestError(f"retries can't be {retries}")
+        _above_0(max_in_flight=max_in_flight, per_second=per_second)
+        _above_0(connect_timeout=connect_timeout, idle_timeout=idle_timeout)
+        _above_0(first_audio_timeout=first_audio_timeout)
         self._base, self._socket = _address(url)
-        self._key = _checked(api_key)
+        if self._socket and session:
+            raise InvalidRequestError("a session of your own brings its own Unix socket")
+        self._key = _key(api_key)
         self.name = name or url
         self._dialect = dialect
         self._voice = voice
         self._given = session
-        self._limiter = Limiter(
-            in_flight=dialect.max_in_flight if max_in_flight is None else max_in_flight,
-            per_second=per_second,
-        )
+        self._limiter = Limiter(in_flight=max_in_flight, per_second=per_second)
         self._retries = retries
         self._connect_timeout = connect_timeout
         self._first_audio_timeout = first_audio_timeout
         self._idle_timeout = idle_timeout
         self._connections: dict[asyncio.AbstractEventLoop, _Connections] = {}
+        self._closed = False
         self._ids: dict[str, str] = {}
         """Names of voices, and what the server calls them."""
 
@@ -122,19 +137,19 @@ class RemoteEngine:
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         if not speakable(request.text):
             raise UnspeakableTextError(f"nothing to say in {len(request.text)} characters")
-        request = await self._addressed(request)
-        call = self._dialect.write_call(request)
         heard = False
+        # Held while it waits to ask again: this listener came first, and whoever got in instead
+        # would be refused as well.
         async with self._limiter.slot(due=request.due):
             for attempt in range(self._retries + 1):
                 try:
-                    async with aclosing(self._speak(call, request)) as chunks:
+                    async with aclosing(self._speak(await self._addressed(request))) as chunks:
                         async for chunk in chunks:
                             heard = True
                             yield chunk
                 except TTSError as error:
                     pause = _pause(error, attempt)
-                    if heard or pause is None or attempt == self._retries:
+                    if heard or pause is None or attempt == self._retries or self._closed:
                         raise
                     await asyncio.sleep(pause)
                 else:
@@ -162,16 +177,16 @@ class RemoteEngine:
             raise InvalidRequestError(f"{self.name} has no way to clone a voice")
         dialect = cast("CloningDialect", self._dialect)
         clip = await _clip(reference, transcript)
-        async with self._here().cloning:
+        async with (await self._here()).cloning:
             voice = dialect.find_clone(name, clip, await self.voices())
             if voice is None:
-                reply = await self._fetch(dialect.write_clone(name, clip), _ENROLMENT)
+                with self._translated():
+                    reply = await self._fetch(dialect.write_clone(name, clip), _ENROLMENT)
                 if reply.status == 409:  # another process was faster
                     voice = dialect.find_clone(name, clip, await self.voices())
             if voice is None:
-                if reply.status >= 300:
-                    raise self._named(dialect.read_error(reply))
-                voice = dialect.read_clone(name, clip, reply)
+                with self._translated():
+                    voice = dialect.read_clone(name, clip, self._checked(reply))
         self._ids[name] = self._ids[voice.id] = voice.id
         return replace(voice, id=name)
 
@@ -181,14 +196,16 @@ class RemoteEngine:
         Raises:
             UnreachableError: If there is no server.
         """
-        await self._fetch(self._dialect.write_ping())
+        with self._translated():
+            await self._fetch(self._dialect.write_ping())
 
     async def aclose(self) -> None:
-        """Close the connections, of every event loop."""
+        """End all streams and close the connections, of every event loop."""
+        self._closed = True
         here = asyncio.get_running_loop()
-        while self._connections:
-            loop, connections = self._connections.popitem()
-            if loop is here:
+        closing, self._connections = self._connections, {}
+        for loop, connections in closing.items():
+            if loop is here or loop.is_closed():
                 await connections.aclose()
             elif loop.is_running():
                 with suppress(RuntimeError):  # it stopped just now
@@ -208,27 +225,31 @@ class RemoteEngine:
 
     async def _listed(self) -> Sequence[Voice] | None:
         """The voices that the server lists, which may be none; None if it can't list them."""
-        for call in self._dialect.write_voices():
-            reply = await self._fetch(call)
-            if reply.status in (404, 405):
-                continue
-            if reply.status >= 300:
-                raise self._named(self._dialect.read_error(reply))
-            voices = self._dialect.read_voices(reply)
-            self._ids |= {voice.id: voice.id for voice in voices}
-            return voices
+        with self._translated():
+            for call in self._dialect.write_voices():
+                reply = await self._fetch(call)
+                if reply.status not in (404, 405):
+                    voices = self._dialect.read_voices(self._checked(reply))
+                    for voice in voices:
+                        self._ids.setdefault(voice.id, voice.id)
+                    return voices
         return None
 
-    async def _speak(
-        self, call: HttpCall, request: SynthesisRequest
-    ) -> AsyncGenerator[AudioChunk, None]:
+    def _checked(self, reply: HttpReply) -> HttpReply:
+        """The reply, if it isn't a refusal."""
+        if not _is_ok(reply.status):
+            raise self._dialect.read_error(reply)
+        return reply
+
+    async def _speak(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         """Ask once."""
+        call = self._dialect.write_call(request)
         clock = asyncio.get_running_loop().time
         began = clock()
         heard = False
         with self._translated():
             async with self._send(call, self._first_audio_timeout) as response:
-                if response.status >= 300:
+                if not _is_ok(response.status):
                     raise await self._refusal(response, request)
                 reader = self._dialect.read_reply(request, _head(response))
                 patience = self._first_audio_timeout - (clock() - began)
@@ -245,15 +266,15 @@ class RemoteEngine:
                         yield chunk
                     if not data:
                         break
-        if not heard:
-            raise RemoteError(f"{self.name}: its answer has no audio in it")
+            if not heard:
+                raise RemoteError("its answer has no audio in it")
 
     async def _refusal(
         self, response: aiohttp.ClientResponse, request: SynthesisRequest
     ) -> TTSError:
         """Why the server answered with a status that isn't 2xx."""
         reply = await self._read(response, self._idle_timeout)
-        error = self._named(self._dialect.read_error(reply, request))
+        error = self._dialect.read_error(reply, request)
         if isinstance(error, VoiceNotFoundError) and request.voice:
             with suppress(TTSError):  # then it is told without them
                 known = await self.voices()
@@ -263,27 +284,30 @@ class RemoteEngine:
     async def _fetch(self, call: HttpCall, timeout: float | None = None) -> HttpReply:
         """Ask for something that isn't audio, and wait for all of it."""
         timeout = timeout or self._first_audio_timeout
-        with self._translated():
-            async with self._send(call, timeout) as response:
-                return await self._read(response, timeout)
+        async with self._send(call, timeout) as response:
+            return await self._read(response, timeout)
 
     async def _read(self, response: aiohttp.ClientResponse, timeout: float) -> HttpReply:
+        """All of an answer; of a refusal as much as there is, for its status says enough."""
         body = bytearray()
-        while data := await _next(response, timeout):
-            body += data
-            if len(body) > _ANSWER:
-                raise ValueError(f"an answer of more than {_ANSWER} bytes")
-        # Some servers repeat a wrong key when they complain about it.
-        text = bytes(body).replace(self._key.encode(), b"***") if self._key else bytes(body)
-        return replace(_head(response), body=text)
+        try:
+            async with _within(timeout, "it stopped answering"):
+                async for data in response.content.iter_any():
+                    body += data
+                    if len(body) > _ANSWER:
+                        raise ValueError(f"an answer of more than {_ANSWER} bytes")  # noqa: TRY301
+        except (TimeoutError, aiohttp.ClientError, ValueError):
+            if _is_ok(response.status):
+                raise
+        return replace(_head(response), body=bytes(body))
 
     @asynccontextmanager
     async def _send(
         self, call: HttpCall, timeout: float
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """An answer, from its headers on. Left early, its connection is closed."""
-        connections = self._here()
-        headers = dict(call.headers)
+        connections = await self._here()
+        headers = {"accept-encoding": "identity", "user-agent": _NAME} | dict(call.headers)
         if self._key:
             headers |= self._dialect.authorize(self._key)
         async with _within(timeout, f"no answer within {timeout:g} s"):
@@ -291,54 +315,80 @@ class RemoteEngine:
                 call.method,
                 self._base + call.path,
                 params=call.query,
-                headers={"accept-encoding": "identity", "user-agent": _NAME} | headers,
-                data=_form(call) if call.form else call.body or None,
-                # Followed by hand, or the key would follow to another host.
+                headers=headers,
+                data=_form(call) if call.form else _in_parts(call.body) or None,
+                # Told of as an error, for the key would follow to another host.
                 allow_redirects=False,
+                raise_for_status=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
             )
+        connections.responses.add(response)
         try:
             yield response
         finally:
+            connections.responses.discard(response)
             cut_off = not response.closed
+            if response.connection and response.connection.transport:
+                # At once, without the goodbyes of TLS: a server that is busy sending doesn't
+                # listen for them, and would go on.
+                response.connection.transport.abort()
             response.close()
-            if cut_off and self._base.startswith("https"):
+            if cut_off and self._base.startswith("https:"):
                 connections.warm(self.prewarm)
 
-    def _here(self) -> _Connections:
+    async def _here(self) -> _Connections:
         """The connections of the running event loop."""
+        if self._closed or (self._given and self._given.closed):
+            raise EngineError("the engine was closed; open it again")
         loop = asyncio.get_running_loop()
         if loop not in self._connections:
-            for closed in [other for other in self._connections if other.is_closed()]:
-                self._connections.pop(closed, None)
             self._connections[loop] = _Connections.open(self._given, self._socket)
+            for other in list(self._connections):
+                if other.is_closed() and (gone := self._connections.pop(other, None)):
+                    await gone.aclose()
         return self._connections[loop]
 
     @contextmanager
     def _translated(self) -> Generator[None, None, None]:
-        """Say in our own errors what goes wrong on the way."""
+        """Say in our own errors what goes wrong on the way, with the name of whose fault it is."""
         try:
             yield
-        except TimeoutError as error:
-            said = str(error) or f"no connection within {self._connect_timeout:g} s"
-            raise RemoteTimeoutError(f"{self.name}: {said}") from error
-        except aiohttp.ClientResponseError as error:
-            # Without its cause, whose repr holds the headers and so the key.
-            raise RemoteError(f"{self.name}: not HTTP: {error.message}") from None
-        except aiohttp.ClientPayloadError as error:
-            raise UnreachableError(f"{self.name}: its answer is cut short") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(f"{self.name}: {error}") from error
-        except ValueError as error:
-            raise RemoteError(f"{self.name}: {error}") from error
-        except RemoteError as error:
-            raise self._named(error) from error.__cause__
+        except Exception as error:  # noqa: BLE001  a dialect's code, on what a server made up
+            said = self._meaning(error)
+            whose = "" if isinstance(said, InvalidRequestError) else f"{self.name}: "
+            said.args = (whose + self._without_key(str(said)),)
+            try:
+                raise said from (error.__cause__ if said is error else error)
+            finally:
+                if self._key:
+                    # They may repeat it: aiohttp's hold what was sent, a dialect's what came.
+                    said.__cause__ = said.__context__ = None
 
-    def _named(self, error: TTSError) -> TTSError:
-        """The error, with the server's name in front."""
-        if not str(error).startswith(self.name):
-            error.args = (f"{self.name}: {error}", *error.args[1:])
-        return error
+    def _meaning(self, error: Exception) -> TTSError:
+        match error:
+            case TTSError():
+                return error
+            case TimeoutError():
+                return RemoteTimeoutError(
+                    str(error) or f"no connection within {self._connect_timeout:g} s"
+                )
+            case aiohttp.ClientResponseError():
+                return RemoteError(f"not HTTP: {error.message}")
+            case aiohttp.ClientPayloadError():
+                return UnreachableError("its answer is cut short")
+            case aiohttp.ClientError() | OSError():
+                return UnreachableError(str(error))
+            case ValueError():
+                return RemoteError(str(error))
+            case _:
+                return RemoteError(f"its answer can't be read: {error!r}")
+
+    def _without_key(self, text: str) -> str:
+        """Some servers repeat a wrong key when they complain about it, and quotes are cut short."""
+        if key := self._key:
+            for length in range(len(key), min(len(key), _SECRET) - 1, -1):
+                text = text.replace(key[:length], "***")
+        return text
 
 
 @dataclass(eq=False)
@@ -347,6 +397,9 @@ class _Connections:
 
     session: aiohttp.ClientSession
     owned: bool
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    responses: set[aiohttp.ClientResponse] = field(default_factory=set)
+    """Those that are being read."""
     cloning: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a voice is enrolled, so that two who ask at once enrol it once."""
     _warming: asyncio.Task[None] | None = None
@@ -361,9 +414,8 @@ class _Connections:
             else aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, ttl_dns_cache=300)
         )
         session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        connections = cls(session, owned=True)
-        _open.add(connections)
-        return connections
+        _open.add(session)
+        return cls(session, owned=True)
 
     def warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
         """Replace a connection that was cut off, before somebody waits for its handshake."""
@@ -371,9 +423,12 @@ class _Connections:
             self._warming = asyncio.create_task(_quietly(prewarm))
 
     async def aclose(self) -> None:
-        if self._warming is not None:
-            self._warming.cancel()
-            await asyncio.wait([self._warming])
+        if not self.loop.is_closed():
+            for response in self.responses:  # or their readers would wait for more
+                response.content.set_exception(EngineError("the engine was closed"))
+            if self._warming is not None:
+                self._warming.cancel()
+                await asyncio.wait([self._warming])
         if self.owned:
             await self.session.close()
 
@@ -400,17 +455,21 @@ async def _next(response: aiohttp.ClientResponse, seconds: float) -> bytes:
         return await response.content.readany()
 
 
+def _is_ok(status: int) -> bool:
+    return 200 <= status < 300
+
+
 def _pause(error: TTSError, attempt: int) -> float | None:
     """Seconds after which to ask again; None if that is of no use."""
     if not error.retryable or isinstance(error, RemoteTimeoutError):
         return None
     asked_for: float | None = getattr(error, "retry_after", None)
     if asked_for is not None:
-        return asked_for + random.uniform(0, 0.1) if asked_for <= _LONGEST_PAUSE else None
+        return asked_for + random.uniform(0, _PAUSE) if asked_for <= _LONGEST_PAUSE else None
     # At once the first time a connection fails: it may have been an old one, closed by the server.
-    steps = 2**attempt - isinstance(error, UnreachableError)
-    backoff: float = 0.1 * steps * random.uniform(1, 1.25)
-    return backoff
+    steps = 2 ** min(attempt, 6) - isinstance(error, UnreachableError)
+    pause: float = _PAUSE * steps * random.uniform(1, 1.25)
+    return pause
 
 
 def _head(response: aiohttp.ClientResponse) -> HttpReply:
@@ -420,10 +479,14 @@ def _head(response: aiohttp.ClientResponse) -> HttpReply:
 def _form(call: HttpCall) -> aiohttp.FormData:
     form = aiohttp.FormData()
     for part in call.form:
-        form.add_field(
-            part.name, part.content, filename=part.filename, content_type=part.media_type
-        )
+        content = part.content if isinstance(part.content, str) else _in_parts(part.content)
+        form.add_field(part.name, content, filename=part.filename, content_type=part.media_type)
     return form
+
+
+def _in_parts(content: bytes) -> bytes | io.BytesIO:
+    """Something large as aiohttp wants it, who warns that it stops the event loop otherwise."""
+    return io.BytesIO(content) if len(content) > 2**20 else content
 
 
 async def _clip(reference: Path | bytes, transcript: str) -> Clip:
@@ -432,43 +495,57 @@ async def _clip(reference: Path | bytes, transcript: str) -> Clip:
     else:
         try:
             content = await asyncio.to_thread(Path(reference).read_bytes)
-        except OSError as error:
-            raise InvalidRequestError(f"can't read {reference}: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise InvalidRequestError(f"can't read {reference}: {error}") from error
     if not content:
         raise InvalidRequestError("the recording is empty")
     return Clip(content, hashlib.sha256(content).hexdigest()[:16], transcript)
 
 
+def _above_0(**settings: float | None) -> None:
+    for name, value in settings.items():
+        if value is not None and not value > 0:
+            raise InvalidRequestError(f"{name} can't be {value}")
+
+
 def _address(url: str) -> tuple[str, str | None]:
     """Where requests go, without the /v1 with which their paths begin; and the socket, if any."""
-    parts = urlsplit(url)
-    if parts.username or parts.password:
+    # Neither of these is repeated: they are where a key would be.
+    if "@" in url:
         raise InvalidRequestError("a key doesn't belong in an address: use api_key=")
-    if parts.query or parts.fragment:
-        raise InvalidRequestError(f"{parts.hostname}: an address has no options of its own")
+    if "?" in url or "#" in url:
+        raise InvalidRequestError(
+            "an address ends with its path: leave out what begins with ? or #"
+        )
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a ValueError if it is no port
+    except ValueError as error:
+        raise InvalidRequestError(f"{url!r} is no address: {error}") from error
     if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
         return "http://localhost", parts.path
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
         raise InvalidRequestError(f"{url!r} is not http://, https:// or unix:/// with a path")
-    return url.rstrip("/").removesuffix("/v1"), None
+    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}", None
 
 
-def _checked(key: str | None) -> str | None:
+def _key(key: str | None) -> str | None:
     """A key that can stand in a header. What it is, is not repeated."""
     key = key.strip() if key else None
     if key and not (key.isascii() and key.isprintable()):
         raise InvalidRequestError("the key has characters that no key has")
-    return key
+    return key or None
 
 
 _NAME = f"tts_plugins/{version('tts-plugins')}"
 
-_open: weakref.WeakSet[_Connections] = weakref.WeakSet()
+_open: weakref.WeakSet[aiohttp.ClientSession] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """Close what nobody closed: LiveKit doesn't tell a TTS when its job is over."""
-    for connections in list(_open):
-        with suppress(Exception):  # their event loop is gone
-            asyncio.run(connections.aclose())
+    for session in list(_open):
+        with suppress(Exception):  # its event loop is gone
+            asyncio.run(session.close())
