@@ -474,7 +474,7 @@ async def test_a_refused_voice_is_answered_with_those_there_are() -> None:
         with pytest.raises(VoiceNotFoundError) as raised:
             await spoken(engine, SynthesisRequest("Hi"))
         await engine.aclose()
-    assert str(raised.value) == "no voice 'bob'; available: Mai Anh, Xuân Vĩnh"
+    assert str(raised.value).endswith("no voice 'bob'; available: Mai Anh, Xuân Vĩnh")
     assert [call.path for call in server.calls] == [
         "/v1/audio/speech",
         "/v1/audio/voices",

@@ -44,6 +44,7 @@ from tts_plugins.dialects.openai import (
     audio_writer,
     error_reply,
     read_complaint,
+    stated_rate,
 )
 from tts_plugins.errors import InvalidRequestError, RemoteError, TTSError
 from tts_plugins.text.alignment import Alignment
@@ -124,8 +125,8 @@ class KokoroDialect(OpenAIDialect):
         return json_call(path, body | self._extra | dict(options))
 
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
-        if "json" in reply.media_type:
-            return _Captions(request.text, self._sample_rate)
+        if "json" in reply.media_type.lower():
+            return _Captions(request.text, stated_rate(reply) or self._sample_rate)
         return super().read_reply(request, reply)
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
@@ -165,7 +166,7 @@ class _Captions(JsonLines):
         super().__init__(self._line, self._end)
 
     def _line(self, line: dict[str, Any]) -> list[AudioChunk]:
-        if "audio" not in line:
+        if "audio" not in line or line.get("error"):
             raise RemoteError(
                 f"it failed on the way: {read_complaint(json.dumps(line).encode())[0]}"
             )

@@ -125,8 +125,8 @@ class OpenAIDialect(CloningDialect):
         return json_call(SPEECH, body | self._extra | dict(options))
 
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
-        rate = _stated_rate(reply) or self._sample_rate
-        if reply.media_type.startswith("text/event-stream"):
+        rate = stated_rate(reply) or self._sample_rate
+        if reply.media_type.lower().startswith("text/event-stream"):
             return _Events(AnyReader(self._asked_for, sample_rate=rate))
         return AudioBody(AnyReader(self._media_type(reply), sample_rate=rate))
 
@@ -191,7 +191,7 @@ class OpenAIDialect(CloningDialect):
         if reply.media_type.lower() in _ANONYMOUS and self._asked_for:
             return self._asked_for
         rate = r";\s*rate=[^;]*"
-        return re.sub(rate, "", reply.media_type) if _stated_rate(reply) else reply.media_type
+        return re.sub(rate, "", reply.media_type) if stated_rate(reply) else reply.media_type
 
 
 class _Events(ServerSentEvents):
@@ -259,7 +259,7 @@ def _text(body: bytes) -> str:
     return html.unescape(title[1] if title else re.sub(r"<[^>]*>", " ", text))
 
 
-def _stated_rate(reply: HttpReply) -> int | None:
+def stated_rate(reply: HttpReply) -> int | None:
     """Hertz, as VieNeu's server and ours state it beside a body of bare PCM."""
     stated = reply.headers.get("x-sample-rate", "")
     rate = int(stated) if stated.isdecimal() and len(stated) < 9 else 0
