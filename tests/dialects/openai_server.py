@@ -103,7 +103,8 @@ def encoded(codec: str, container: str, rate: int = 24_000) -> bytes:
     import av
 
     file = io.BytesIO()
-    options = {"write_xing": "0"} if container == "mp3" else {}
+    # Without an ID3 in front, by which anybody would know it.
+    options = {"write_xing": "0", "id3v2_version": "0"} if container == "mp3" else {}
     with av.open(file, "w", format=container, options=options) as output:
         stream: Any = output.add_stream(codec, rate=rate, layout="mono")
         stream.bit_rate = 128_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dialects.openai_server import (
@@ -482,6 +482,7 @@ requests = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(requests, st.sampled_from(["pcm", "wav"]), texts)
 def test_what_the_caller_writes_the_server_reads(
     request: SynthesisRequest, response_format: str, model: str
@@ -524,6 +525,7 @@ FIELDS = ["model", "input", "voice", "response_format", "speed", "stream", "retu
 FIELDS += ["lang_code", "volume_multiplier", "normalization_options"]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("pcm") | st.just("a")))
 def test_a_request_with_anything_in_it_is_read_or_refused(body: dict[str, object]) -> None:
     try:
@@ -553,6 +555,7 @@ def spoken_texts(draw: st.DrawFn) -> tuple[str, list[AudioChunk]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("response_format", ["pcm", "wav"])
+@settings(deadline=None)
 @given(spoken_texts(), st.integers(1, 500))
 def test_what_the_server_writes_the_caller_reads(
     response_format: str, stream: bool, said: tuple[str, list[AudioChunk]], size: int

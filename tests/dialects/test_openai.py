@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dialects.openai_server import (
@@ -562,6 +562,7 @@ requests = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(requests, st.sampled_from(["pcm", "wav"]), texts)
 def test_what_the_caller_writes_the_server_reads(
     request: SynthesisRequest, response_format: str, model: str
@@ -669,6 +670,7 @@ json_values = st.recursive(
 FIELDS = ["model", "input", "voice", "instructions", "response_format", "speed", "stream_format"]
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(FIELDS), json_values | st.just("pcm") | st.just({"id": "x"}))
 )
@@ -682,6 +684,7 @@ def test_a_request_with_anything_in_it_is_read_or_refused(body: Mapping[str, obj
         assert 0.25 <= found.speed <= 4.0
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=64) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_a_body_that_is_anything_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
@@ -699,6 +702,7 @@ chunks_of_samples = st.lists(
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
 @pytest.mark.parametrize("response_format", ["pcm", "wav"])
+@settings(deadline=None)
 @given(chunks_of_samples, st.integers(1, 200))
 def test_what_the_server_writes_the_caller_reads(
     response_format: str, stream_format: str, chunks: list[Samples], size: int
