@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.audio.bodies import encoded
+from tests.audio.bodies import encoded, frames_of
 from tests.dialects.elevenlabs_server import beep, line, lines, timed
 from tts_plugins.audio.g711 import from_alaw, from_ulaw, to_alaw, to_ulaw
 from tts_plugins.audio.pcm import from_s16, to_s16
@@ -220,6 +220,7 @@ def test_a_voice_id_that_is_a_step_in_a_path_is_none(voice: str) -> None:
         (SynthesisRequest("Hi", options={"stabilty": 0.5}), "no option stabilty; options: stab"),
         (SynthesisRequest("Hi", options={"stability": 1.5}), "stability=1.5 is not a value"),
         (SynthesisRequest("Hi", options={"seed": True}), "seed=True is not a value"),
+        (SynthesisRequest("Hi", options={"seed": 2**32}), "seed=4294967296 is not a value"),
         (SynthesisRequest("Hi", options={"apply_text_normalization": "no"}), "='no' is not"),
     ],
 )
@@ -367,9 +368,10 @@ def test_the_alignment_of_how_it_is_read_serves_where_there_is_no_other() -> Non
 
 
 def test_only_one_of_two_alignments_is_followed() -> None:
-    body = line(beep("I pay", "pcm_24000"), timed("I pay $5"), timed("I pay five dollars"))
-    body += b"\n" + line(beep("$5", "pcm_24000"), None, timed("five dollars"))
-    assert heard(read(reader("I pay $5"), body)) == [
+    first = line(beep("I pay", "pcm_24000"), timed("I pay "), timed("I pay "))
+    other = line(b"", None, timed("five dollars", 20))
+    last = line(beep("$5", "pcm_24000"), timed("$5", 6))
+    assert heard(read(reader("I pay $5"), b"\n".join([first, other, last]))) == [
         ("I", 0.0, 0.05, True),
         ("pay", 0.1, 0.25, True),
         ("$5", 0.35, 0.4, True),
@@ -503,6 +505,37 @@ def test_compressed_audio_in_lines_is_read(
     assert [word.text for word in chunks[0].words] == ["Hello", "big", "world"]
 
 
+def later_frames() -> bytes:
+    """MP3 that doesn't look like it: it begins in the middle of one."""
+    whole = frames_of("mp3", encoded("mp3"))
+    body = whole[whole.index(b"\xff\xf3", 500) :]
+    assert body[4] != 0
+    return body
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ("mp3_24000_48", "application/octet-stream"),
+        ("mp3_24000_48", "application/json"),
+        ("pcm_24000", "audio/mpeg"),
+    ],
+)
+def test_what_audio_does_not_show_is_what_it_is_called_or_was_asked_for(
+    asked: str, named: str
+) -> None:
+    reply = HttpReply(200, {"content-type": named})
+    reading = ElevenLabsDialect(output_format=asked).read_reply(SynthesisRequest("Hi"), reply)
+    body = later_frames()
+    chunks = read(reading, line(body) if named == "application/json" else body)
+    assert 0.8 < len(samples(chunks)) / 24_000 < 1.1
+
+
+def test_a_message_beside_audio_is_no_error() -> None:
+    body = line(bytes(480)).replace(b"{", b'{"message": "hello", ', 1)
+    assert len(samples(read(reader(), body))) == 240
+
+
 def test_an_error_in_place_of_bare_audio_is_quoted() -> None:
     reading = ElevenLabsDialect(timestamps=False).read_reply(SynthesisRequest("Hi"), JSON)
     with pytest.raises(ValueError, match="text instead of audio"):
@@ -575,8 +608,12 @@ def _written(text: str, *chunks: AudioChunk, output_format: str = "pcm_24000") -
 
 
 def test_a_line_is_as_elevenlabs_writes_it() -> None:
-    quiet = AudioChunk(np.zeros(2, np.float32), 24_000, (Word("Hi,", 1, 0.25, 0.5),))
-    [written, rest] = _written("“Hi, you”", quiet)
+    quiet = np.zeros(2, np.float32)
+    [written, following, rest] = _written(
+        "“Hi, ‘you’ …",
+        AudioChunk(quiet, 24_000, (Word("Hi,", 1, 0.25, 0.5),)),
+        AudioChunk(quiet, 24_000, (Word("Hi,", 1, 0.25, 0.5), Word("‘you’", 5, 1.0, 1.75))),
+    )
     assert written == {
         "audio_base64": "AAAAAA==",
         "alignment": {
@@ -586,19 +623,31 @@ def test_a_line_is_as_elevenlabs_writes_it() -> None:
         },
         "normalized_alignment": None,
     }
-    assert rest["audio_base64"] == ""
-    assert rest["alignment"]["characters"] == list("you”")
+    assert following["alignment"] == {
+        "characters": ["‘", "y", "o", "u", "’", " "],
+        "character_start_times_seconds": [0.5 + 1 / 3, 1.0, 1.25, 1.5, 1.75, 1.75],
+        "character_end_times_seconds": [1.0, 1.25, 1.5, 1.75, 1.75, 1.75],
+    }
+    assert rest == {
+        "audio_base64": "",
+        "alignment": {
+            "characters": ["…"],
+            "character_start_times_seconds": [1.75],
+            "character_end_times_seconds": [1.75],
+        },
+        "normalized_alignment": None,
+    }
 
 
 def test_ten_seconds_at_once_are_written_in_lines_of_less_than_64_kib() -> None:
-    text = "word " * 400 + "x" * 900 + " 🙂" * 500
+    text = "words " * 400 + "x" * 900 + " 🙂" * 500
     spoken = [Word(w, at, 0.01 * i, 0.01 * i + 1 / 300) for i, (at, w) in enumerate(spans(text))]
     chunk = AudioChunk(np.zeros(480_000, np.float32), 48_000, tuple(spoken))
     written = _written(text, chunk, output_format="pcm_48000")
     assert len(written) == 43
     said = [c for each in written if each["alignment"] for c in each["alignment"]["characters"]]
     assert "".join(said) == text
-    assert written[0]["alignment"]["characters"][-5:] == list("word ")
+    assert "".join(written[0]["alignment"]["characters"]) == "words " * 66
 
 
 def test_a_server_that_knows_no_words_says_null() -> None:
@@ -617,6 +666,7 @@ def test_a_server_that_knows_no_words_says_null() -> None:
         (400, {"status": "invalid_uid", "message": "An invalid ID has been received: 'v1'."}),
         (400, {"code": "invalid_voice_id", "message": "msg"}),
         (404, "Voice v1 not found"),
+        (422, [{"loc": ["path", "voice"], "msg": "m", "type": "t"}]),
     ],
 )
 def test_an_unknown_voice_is_told_from_other_refusals(status: int, detail: object) -> None:
@@ -636,6 +686,7 @@ def test_an_unknown_voice_is_told_from_other_refusals(status: int, detail: objec
             "401: m",
         ),
         (401, {"detail": {"status": "quota_exceeded", "message": "m"}}, 402, "402: m"),
+        (401, {"detail": {"status": "sign_in", "message": "No voice"}}, 401, "401: No voice"),
         (402, {"detail": {"code": "insufficient_credits", "message": "m"}}, 402, "402: m"),
         (403, {"detail": {"code": "voice_access_denied", "message": "m"}}, 403, "403: m"),
         (
@@ -688,6 +739,8 @@ def test_a_server_without_timestamps_is_told_from_one_without_the_voice(status: 
     error = refused(status, {"detail": "Not Found"})
     assert "timestamps=False" in str(error)
     assert error.status_code == status
+    about_model = refused(status, {"detail": {"code": "model_not_found", "message": "m"}})
+    assert str(about_model) == f"{status}: m"
     plain = ElevenLabsDialect(timestamps=False)
     reply = HttpReply(status, {}, b'{"detail":"Not Found"}')
     assert str(plain.read_error(reply, SynthesisRequest("Hi"))) == f"{status}: Not Found"

@@ -423,7 +423,7 @@ class _TimedBody:
         return b"".join(_line(piece or b"", block or ()) for piece, block in lines)
 
     def flush(self) -> bytes:
-        if not self._last or self._done == len(self._text):
+        if not self._last:
             return b""
         return b"".join(_line(b"", block) for block in _blocks(self._times([], len(self._text))))
 
