@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 
-@dataclass(order=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Waiter:
-    deadline: float
-    """When its listener runs dry."""
-    number: int
-    loop: asyncio.AbstractEventLoop = field(compare=False)
-    turn: asyncio.Future[None] = field(compare=False)
-    granted: bool = field(default=False, compare=False)
-    left: bool = field(default=False, compare=False)
+    loop: asyncio.AbstractEventLoop
+    turn: asyncio.Future[None]
+    left: bool = False
     """Whether nobody waits there any more."""
-    timed: bool = field(default=False, compare=False)
+    timed: bool = False
     """Whether its loop will look again when the rate allows one more."""
 
 
@@ -46,73 +43,72 @@ class Limiter:
         per_second: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._free = in_flight
-        self._rate = per_second
-        self._clock = clock
+        self._slots = math.inf if in_flight is None else in_flight
+        self._rate = math.inf if per_second is None else per_second
+        self._burst = max(1.0, self._rate)
         self._allowance = self._burst
+        self._clock = clock
         self._counted_at = clock()
-        self._waiting: list[_Waiter] = []
         self._numbers = count()
-        # One that its holder may take again: a waiter that the garbage collector finds gives its
-        # slot back wherever this thread is just then.
+        self._waiting: list[tuple[float, int, _Waiter]] = []
+        """A heap: by when their listeners run dry, then as they came."""
+        self._holding: set[_Waiter] = set()
+        # One that its holder may take again: the garbage collector ends tasks that were left behind
+        # in a loop, and so their slots, wherever this thread is just then.
         self._lock = threading.RLock()
 
     @asynccontextmanager
     async def slot(self, *, due: float = 0.0) -> AsyncGenerator[None, None]:
         """Hold a slot, for a listener who needs it in ``due`` seconds."""
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(self._clock() + due, next(self._numbers), loop, loop.create_future())
+        waiter = _Waiter(loop, loop.create_future())
         with self._lock:
-            heapq.heappush(self._waiting, waiter)
+            heapq.heappush(self._waiting, (self._clock() + due, next(self._numbers), waiter))
         try:
             self._hand_out()
-            if not waiter.granted:
+            if waiter not in self._holding:
                 await waiter.turn
             yield
         finally:
             with self._lock:
                 waiter.left = True
-                if waiter.granted and self._free is not None:
-                    self._free += 1
+                self._holding.discard(waiter)
             self._hand_out()
-
-    @property
-    def _burst(self) -> float:
-        return max(1.0, self._rate or 0.0)
 
     def _hand_out(self) -> None:
         """Give what there is to whoever is next."""
         with self._lock:
             self._count()
-            while self._waiting and self._free != 0:
-                first = self._waiting[0]
+            while self._waiting and self._is_free():
+                first = self._waiting[0][-1]
                 if first.left or first.loop.is_closed():
                     heapq.heappop(self._waiting)
                 elif self._allowance >= 1.0:
-                    self._grant(heapq.heappop(self._waiting))
+                    heapq.heappop(self._waiting)
+                    self._grant(first)
                 else:
                     self._look_again(first)
                     return
 
     def _count(self) -> None:
         now = self._clock()
-        if self._rate is None:
-            self._allowance = self._burst
-        else:
+        if now > self._counted_at:
             gained = (now - self._counted_at) * self._rate
             self._allowance = min(self._burst, self._allowance + gained)
-        self._counted_at = now
+            self._counted_at = now
+
+    def _is_free(self) -> bool:
+        if len(self._holding) >= self._slots:
+            self._holding -= {held for held in self._holding if held.loop.is_closed()}
+        return len(self._holding) < self._slots
 
     def _grant(self, waiter: _Waiter) -> None:
-        waiter.granted = True
+        self._holding.add(waiter)
         self._allowance -= 1.0
-        if self._free is not None:
-            self._free -= 1
         _tell(waiter, _wake, waiter.turn)
 
     def _look_again(self, first: _Waiter) -> None:
         """Have the first in the queue look at the clock, and nobody else."""
-        assert self._rate
         if not first.timed:
             first.timed = True
             pause = (1.0 - self._allowance) / self._rate
@@ -124,9 +120,7 @@ class Limiter:
 
 
 def _tell(waiter: _Waiter, callback: Callable[..., object], *args: object) -> None:
-    # A loop that is closed just now can't be told. A slot that it has comes back when the garbage
-    # collector finds the waiter.
-    with suppress(RuntimeError):
+    with suppress(RuntimeError):  # its loop was closed just now
         waiter.loop.call_soon_threadsafe(callback, *args)
 
 
