@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from tts_plugins.errors import MissingDependencyError
@@ -59,6 +59,9 @@ _ANSWER = 16_000_000
 
 _SECRET = 8
 """Characters of a key that give something away."""
+
+_UNHEARD = 30.0
+"""Seconds for which an answer is read that nobody wants any more."""
 
 _ENROLMENT = 120.0
 """Seconds that a server may take to learn a voice."""
@@ -248,7 +251,9 @@ class RemoteEngine:
         began = clock()
         heard = False
         with self._translated():
-            async with self._send(call, self._first_audio_timeout) as response:
+            async with self._send(
+                call, self._first_audio_timeout, hear_out=self._dialect.hear_out
+            ) as response:
                 if not _is_ok(response.status):
                     raise await self._refusal(response, request)
                 reader = self._dialect.read_reply(request, _head(response))
@@ -303,38 +308,45 @@ class RemoteEngine:
 
     @asynccontextmanager
     async def _send(
-        self, call: HttpCall, timeout: float
+        self, call: HttpCall, timeout: float, *, hear_out: bool = False
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """An answer, from its headers on. Left early, its connection is closed."""
         connections = await self._here()
         headers = {"accept-encoding": "identity", "user-agent": _NAME} | dict(call.headers)
         if self._key:
             headers |= self._dialect.authorize(self._key)
+        asking = connections.session.request(
+            call.method,
+            self._base + call.path,
+            params=call.query,
+            headers=headers,
+            data=_form(call) if call.form else _in_parts(call.body) or None,
+            # Told of as an error, for the key would follow to another host.
+            allow_redirects=False,
+            raise_for_status=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+        )
         async with _within(timeout, f"no answer within {timeout:g} s"):
-            response = await connections.session.request(
-                call.method,
-                self._base + call.path,
-                params=call.query,
-                headers=headers,
-                data=_form(call) if call.form else _in_parts(call.body) or None,
-                # Told of as an error, for the key would follow to another host.
-                allow_redirects=False,
-                raise_for_status=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-            )
+            if hear_out:
+                response = await connections.surely(asking)
+            else:
+                response = await asking
         connections.responses.add(response)
         try:
             yield response
         finally:
             connections.responses.discard(response)
             cut_off = not response.closed
-            if response.connection and response.connection.transport:
-                # At once, without the goodbyes of TLS: a server that is busy sending doesn't
-                # listen for them, and would go on.
-                response.connection.transport.abort()
-            response.close()
-            if cut_off and self._base.startswith("https:"):
-                connections.warm(self.prewarm)
+            if cut_off and hear_out and not self._closed:
+                connections.read_out(response)
+            else:
+                if response.connection and response.connection.transport:
+                    # At once, without the goodbyes of TLS: a server that is busy sending doesn't
+                    # listen for them, and would go on.
+                    response.connection.transport.abort()
+                response.close()
+                if cut_off and self._base.startswith("https:"):
+                    connections.warm(self.prewarm)
 
     async def _here(self) -> _Connections:
         """The connections of the running event loop."""
@@ -402,6 +414,7 @@ class _Connections:
     """Those that are being read."""
     cloning: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a voice is enrolled, so that two who ask at once enrol it once."""
+    _unheard: set[asyncio.Task[Any]] = field(default_factory=set)
     _warming: asyncio.Task[None] | None = None
 
     @classmethod
@@ -422,8 +435,35 @@ class _Connections:
         if self._warming is None or self._warming.done():
             self._warming = asyncio.create_task(_quietly(prewarm))
 
+    async def surely(self, asking: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+        """The answer. If whoever asks leaves before it is there, it is read to its end."""
+        task = asyncio.ensure_future(asking)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._read_out_answer)
+            self._unheard.add(task)
+            raise
+
+    def read_out(self, response: aiohttp.ClientResponse) -> None:
+        """Read an answer to its end that nobody wants any more."""
+        task = asyncio.create_task(_read_out(response))
+        # Also for a task that is cancelled before it has begun.
+        task.add_done_callback(lambda _: response.close())
+        task.add_done_callback(self._unheard.discard)
+        self._unheard.add(task)
+
+    def _read_out_answer(self, asking: asyncio.Task[aiohttp.ClientResponse]) -> None:
+        self._unheard.discard(asking)
+        if not asking.cancelled() and not asking.exception():
+            self.read_out(asking.result())
+
     async def aclose(self) -> None:
         if not self.loop.is_closed():
+            while self._unheard:  # a request that is through becomes one to read
+                for unheard in self._unheard:
+                    unheard.cancel()
+                await asyncio.wait(set(self._unheard))
             for response in self.responses:  # or their readers would wait for more
                 response.content.set_exception(EngineError("the engine was closed"))
             if self._warming is not None:
@@ -431,6 +471,13 @@ class _Connections:
                 await asyncio.wait([self._warming])
         if self.owned:
             await self.session.close()
+
+
+async def _read_out(response: aiohttp.ClientResponse) -> None:
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(_UNHEARD):
+            async for _ in response.content.iter_any():
+                pass
 
 
 async def _quietly(prewarm: Callable[[], Awaitable[None]]) -> None:

@@ -96,6 +96,12 @@ class Traffic:
             assert done.status == 200
 
 
+async def waiting(url: str) -> int:
+    """How many wait for a slot."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/health") as reply:
+        return int((await reply.json())["waiting"])
+
+
 @asynccontextmanager
 async def watched(
     url: str, dialect: VieNeuDialect | None = None, **options: Any
@@ -324,9 +330,31 @@ async def test_while_the_slot_is_taken_it_is_asked_again_and_then_reported_as_bu
     assert traffic.spoken == [200, 429, 429]
 
 
-async def test_after_a_barge_in_the_next_sentence_is_spoken_once_the_slot_is_free() -> None:
-    with vieneu_server(collect="0", queue_timeout="0.1") as url:
+async def test_after_a_barge_in_the_only_slot_comes_back_without_a_collection() -> None:
+    with vieneu_server(collect="0") as url:
         async with watched(url) as (engine, traffic):
+            for _ in range(3):
+                await barge_in(engine)
+                assert len(samples(await speak(engine))) == 0.8 * 24_000
+    assert traffic.spoken == [200] * 6
+
+
+async def test_who_leaves_its_queue_leaves_no_slot_taken() -> None:
+    with vieneu_server(collect="0", queue="8") as url:
+        async with watched(url) as (engine, traffic):
+            async with aclosing(engine.stream(SynthesisRequest(LONG))) as taken:
+                await anext(taken)
+                queued = asyncio.create_task(speak(engine))
+                while await waiting(url) == 0:
+                    pass
+                queued.cancel()
+            assert len(samples(await speak(engine))) == 0.8 * 24_000
+    assert traffic.spoken == [200] * 3
+
+
+async def test_a_closed_connection_keeps_it_until_the_server_collects_its_garbage() -> None:
+    with vieneu_server(collect="0", queue_timeout="0.1") as url:
+        async with watched(url, VieNeuDialect(hear_out=False)) as (engine, traffic):
             await barge_in(engine)
             speaks = asyncio.create_task(speak(engine))
             refused = asyncio.create_task(traffic.refused.wait())

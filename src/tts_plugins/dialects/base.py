@@ -112,6 +112,9 @@ class Dialect(Protocol):
     """Environment variable that holds the key for ``home``."""
     max_in_flight: int | None = None
     """How many requests the server serves at a time, if it is known."""
+    hear_out: bool = False
+    """Whether the server stays occupied when its client leaves early, so that an answer that nobody
+    wants any more is better read to its end."""
     accepts_any_voice: bool = False
     """Whether the server speaks with some voice when asked for one that it doesn't have."""
 

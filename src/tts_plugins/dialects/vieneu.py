@@ -2,8 +2,8 @@
 
 The server (``python -m apps.openai_speech``, vieneu 3.8.3) speaks OpenAI's dialect, except that
 its PCM has 48 kHz unless told otherwise. When a client breaks off it keeps the stream's slot until
-it happens to collect garbage, and on a CPU it has one or two. Started with
-``VIENEU_QUEUE_TIMEOUT=2`` it says so soon enough for the request to be repeated.
+it happens to collect garbage, and on a CPU it has one or two; so what nobody wants to hear any more
+is read to its end.
 """
 
 from __future__ import annotations
@@ -219,6 +219,8 @@ class VieNeuDialect(OpenAIDialect):
         max_chars: Characters it speaks in one go.
         response_format: ``pcm`` or ``wav``.
         denoise: Whether noise is taken out of a recording before a voice is learnt from it.
+        hear_out: Whether what was interrupted is read to its end. False is for a server that stops
+            when its client leaves.
     """
 
     home: ClassVar[str] = ""
@@ -237,6 +239,7 @@ class VieNeuDialect(OpenAIDialect):
         max_chars: int | None = None,
         response_format: str = "pcm",
         denoise: bool = True,
+        hear_out: bool = True,
     ) -> None:
         if response_format not in _FORMATS:
             raise InvalidRequestError(
@@ -253,6 +256,7 @@ class VieNeuDialect(OpenAIDialect):
             "max_chars": max_chars,
         }
         self._denoise = denoise
+        self.hear_out = hear_out
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
         options = known_options(request, *_SAMPLING)
