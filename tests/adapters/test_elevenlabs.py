@@ -435,13 +435,15 @@ async def test_pipecats_own_client_hears_all_of_our_server(rate: int) -> None:
         call = HttpCall(request.method, request.path, request.query, body=request.body)
         asked = ElevenLabsServer().read_call(call)
         said = list(ToneEngine(sample_rate=rate).synthesize(asked.request))
-        whole = AudioChunk(
-            np.concatenate([chunk.samples for chunk in said]),
-            rate,
-            tuple(word for chunk in said for word in chunk.words),
-        )
+        audio = np.concatenate([chunk.samples for chunk in said])
+        words = tuple(word for chunk in said for word in chunk.words)
         back.head(content_type=asked.writer.media_type)
-        await back.chunk(asked.writer.push(whole) + asked.writer.flush())
+        for chunk in (
+            AudioChunk(audio, rate, words[:-1]),
+            AudioChunk(np.zeros(0, np.float32), rate, words[-1:]),
+        ):
+            await back.chunk(asked.writer.push(chunk))
+        await back.chunk(asked.writer.flush())
         back.end()
 
     async with serving(answer) as server, aiohttp.ClientSession() as session:

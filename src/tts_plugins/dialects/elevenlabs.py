@@ -1,7 +1,8 @@
 """The ElevenLabs API, ``POST /v1/text-to-speech/{voice}/stream/with-timestamps``.
 
 Its replies time every character of the text, so that words are exact and an interrupted turn is
-remembered to the word (elevenlabs 2.78, and ElevenLabs' documentation of 2025-08).
+remembered to the word (elevenlabs 2.78, and ElevenLabs' documentation of 2025-08; the codes of
+errors are those of 2026-09 and of before).
 """
 
 from __future__ import annotations
@@ -184,12 +185,13 @@ class ElevenLabsDialect(CloningDialect):
 
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
         rate, encoding, asked = self._format
-        named = reply.media_type.startswith("audio/")
-        if self._timestamps and not named and "octet-stream" not in reply.media_type:
+        called = reply.media_type.lower()
+        named = called.startswith("audio/")
+        if self._timestamps and not named and "octet-stream" not in called:
             # Nothing says what the audio in a line is: what it begins with, or what was asked for.
             hint = "" if self._output_format in _RAW else asked
             return _TimedLines(request.text, AnyReader(hint, sample_rate=rate, encoding=encoding))
-        media_type = reply.media_type if named else asked
+        media_type = called if named else asked
         return AudioBody(AnyReader(media_type, sample_rate=rate, encoding=encoding))
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
@@ -315,7 +317,7 @@ class _TimedLines(JsonLines):
 class ElevenLabsServer:
     """The server's end."""
 
-    paths = (
+    paths: ClassVar[tuple[str, ...]] = (
         "/v1/text-to-speech/{voice}",
         "/v1/text-to-speech/{voice}/stream",
         "/v1/text-to-speech/{voice}/stream/with-timestamps",
