@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
+import struct
+import subprocess
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -74,9 +77,9 @@ class Line:
         """Close the connection."""
         self._connection.transport.close()
 
-    def abort(self) -> None:
+    def reset(self) -> None:
         """Reset the connection: what was sent may never arrive."""
-        self._connection.transport.abort()
+        self._connection.reset()
 
 
 Answer = Callable[[Line, Call], Awaitable[None]]
@@ -87,21 +90,29 @@ class Server:
     """What a test knows about a server that runs."""
 
     url: str
+    answer: Answer
+    """What it does with a request; may be replaced."""
     calls: list[Call] = field(default_factory=list)
     connections: list[_Connection] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    """What went wrong in its own script."""
 
     @property
     def open(self) -> int:
         """Connections that the client still holds."""
         return sum(not connection.lost.is_set() for connection in self.connections)
 
+    @property
+    def asked(self) -> int:
+        """Requests for speech, or whatever else is posted."""
+        return sum(call.method == "POST" for call in self.calls)
+
 
 class _Connection(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, server: Server, answer: Answer) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._answer = answer
         self._received = b""
         self._number = len(server.connections)
         self._answering: set[asyncio.Task[None]] = set()
@@ -122,15 +133,21 @@ class _Connection(asyncio.Protocol):
         self._received += data
         while call := self._next():
             self._server.calls.append(call)
-            task = asyncio.ensure_future(self._answer(Line(self), call))
+            task = asyncio.ensure_future(self._server.answer(Line(self), call))
             self._answering.add(task)
             task.add_done_callback(self._answered)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._answering.discard(task)
-        if not task.cancelled() and task.exception():
+        if not task.cancelled() and (error := task.exception()):
+            self._server.failures.append(error)
             self.transport.abort()
-            raise AssertionError("the server's script failed") from task.exception()
+
+    def reset(self) -> None:
+        linger = struct.pack("ii", 1, 0)  # closed without a goodbye
+        tcp = self.transport.get_extra_info("socket")
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.transport.abort()
 
     def _next(self) -> Call | None:
         head, end, rest = self._received.partition(b"\r\n\r\n")
@@ -169,20 +186,24 @@ def _unchunked(data: bytes) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    answer: Answer, *, tls: ssl.SSLContext | None = None, socket: Path | None = None
+    answer: Answer,
+    *,
+    tls: ssl.SSLContext | None = None,
+    path: Path | None = None,
+    port: int = 0,
 ) -> AsyncGenerator[Server, None]:
     """Run a server on loopback, or on a Unix socket; ``answer`` is called for each request."""
     loop = asyncio.get_running_loop()
-    server = Server("")
+    server = Server("", answer)
 
     def connection() -> _Connection:
-        return _Connection(server, answer)
+        return _Connection(server)
 
-    if socket:
-        listening = await loop.create_unix_server(connection, str(socket))
-        server.url = f"unix://{socket}"
+    if path:
+        listening = await loop.create_unix_server(connection, str(path))
+        server.url = f"unix://{path}"
     else:
-        listening = await loop.create_server(connection, "127.0.0.1", 0, ssl=tls)
+        listening = await loop.create_server(connection, "127.0.0.1", port, ssl=tls)
         port = listening.sockets[0].getsockname()[1]
         server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
     try:
@@ -191,6 +212,34 @@ async def serving(
         listening.close()
         for each in server.connections:
             await each.end()
+    if server.failures:
+        raise AssertionError("the server's script failed") from server.failures[0]
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """One answer after the other; the last one stays."""
+    left = list(answers)
+
+    async def answer(line: Line, call: Call) -> None:
+        await (left.pop(0) if left[1:] else left[0])(line, call)
+
+    return answer
+
+
+def certificate(directory: Path) -> tuple[ssl.SSLContext, Path]:
+    """What a server on 127.0.0.1 needs for TLS; and the certificate, which nobody trusts yet."""
+    key, signed = directory / "key.pem", directory / "signed.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-subj", "/CN=a test"]
+    command += [
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    subprocess.run([*command, "-keyout", key, "-out", signed], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(signed, key)
+    return tls, signed
 
 
 def by_path(answers: Mapping[str, Answer]) -> Answer:
