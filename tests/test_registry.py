@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.dialects.openai_server import audio, s16, speaking
-from tests.servers import Call
+from tests.servers import Call, by_path, certificate, serving
 from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
 from tts_plugins.registry import check_spec, engine_names, open_engine
 from tts_plugins.remote import RemoteEngine
@@ -43,7 +44,9 @@ def test_our_engines_are_there() -> None:
 
 
 def test_importing_the_package_costs_no_framework_and_no_model() -> None:
-    heavy = "livekit pipecat scipy onnx onnxruntime hibari soxr sentencex typer rich"
+    heavy = (
+        "aiohttp msgpack av livekit pipecat scipy onnx onnxruntime hibari soxr sentencex typer rich"
+    )
     program = f"import sys, tts_plugins; print([m for m in {heavy.split()!r} if m in sys.modules])"
     out = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -201,21 +204,23 @@ async def test_a_vendors_key_goes_to_nobody_else(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("host", "sent"),
     [
-        ("api.openai.com", "Bearer sk-env"),
-        ("API.OpenAI.com", "Bearer sk-env"),
-        ("api.openai.com.example", None),
-        ("notapi.openai.com", None),
+        ("https://api.openai.com", "Bearer sk-env"),
+        ("https://API.OpenAI.com", "Bearer sk-env"),
+        ("http://api.openai.com", None),
+        ("https://api.openai.com.example", None),
+        ("https://notapi.openai.com", None),
     ],
 )
-async def test_a_vendors_key_goes_to_the_vendor(
-    host: str, sent: str | None, monkeypatch: pytest.MonkeyPatch
+async def test_a_vendors_key_goes_to_the_vendor_and_never_in_the_clear(
+    host: str, sent: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
-    async with speaking(audio(s16(), "audio/pcm")) as server:
+    tls = certificate(tmp_path)[0] if host.startswith("https") else None
+    async with serving(by_path({"/v1/audio/speech": audio(s16(), "audio/pcm").answer}), tls=tls) as server:
         port = urlsplit(server.url).port
-        connector = aiohttp.TCPConnector(resolver=Loopback())
+        connector = aiohttp.TCPConnector(resolver=Loopback(), ssl=False)
         async with aiohttp.ClientSession(connector=connector) as session:
-            engine = open_engine(f"openai+http://{host}:{port}", session=session)
+            engine = open_engine(f"openai+{host}:{port}", session=session)
             async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
                 assert [chunk async for chunk in chunks]
             await engine.aclose()
@@ -238,13 +243,13 @@ class Loopback(AbstractResolver):
 
 
 def test_a_vendor_without_a_key_is_refused_before_it_is_asked() -> None:
-    said = "api.openai.com needs a key: set OPENAI_API_KEY, or pass api_key="
+    said = "there is no key: set OPENAI_API_KEY, or pass api_key="
     for address in ("openai+https://api.openai.com", "openai+https://api.openai.com/v1?voice=ash"):
         with pytest.raises(InvalidRequestError) as raised:
             open_engine(address)
         assert str(raised.value) == said
         with pytest.raises(InvalidRequestError):
             check_spec(address)
-    with pytest.raises(InvalidRequestError, match="localhost needs a key: set MY_KEY, or pass"):
+    with pytest.raises(InvalidRequestError, match="there is no key: set MY_KEY, or pass"):
         open_engine(ADDRESS, api_key_env="MY_KEY")
     check_spec(ADDRESS)

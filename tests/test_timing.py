@@ -31,6 +31,14 @@ async def test_reported_words_pass_through_untouched() -> None:
     assert len(chunks) == 3
 
 
+async def test_words_that_are_reported_late_dont_come_twice() -> None:
+    late = tuple(Word(word, at, 0.1, 0.2) for word, at in (("one", 0), ("three", 8), ("four", 14)))
+    script = [*[tone(0.1)] * 3, AudioChunk(tone(0.1).samples, 24000, late)]
+    found = words(await speak(TimedEngine(ScriptedEngine(*script))))
+    assert [w.text for w in found] == ["one", "two", "three", "four"][: len(found)]
+    assert found[-2:] == list(late[-2:])
+
+
 async def test_words_are_guessed_where_none_are_reported() -> None:
     chunks = await speak(TimedEngine(ScriptedEngine(*[tone(0.1)] * 12)))
     found = words(chunks)

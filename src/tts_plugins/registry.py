@@ -128,7 +128,8 @@ def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     # A plus is one, as in Kokoro's blend of voices af_bella+af_sky; a space is %20.
     pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
     given = {key: _typed(key, value, kinds) for key, value in pairs} | dict(options)
-    key = _key(dialect_class, host, given)
+    at_home = bool(dialect_class.home) and host == dialect_class.home
+    key = _key(dialect_class, given, at_home=at_home and url.startswith("https://"))
     theirs = {name: given.pop(name) for name in connecting & given.keys()}
     dialect = _made(dialect_class, f"{name}+", given, also=[*connecting, "api_key_env"])
     return RemoteEngine(dialect, url, **{"api_key": key, "name": f"{name}+{url}"} | theirs)
@@ -141,18 +142,14 @@ def _host(url: str) -> str:
         raise InvalidRequestError(f"that is no address: {error}") from None
 
 
-def _key(dialect: Any, host: str, options: dict[str, Any]) -> str | None:
-    """The key from the environment. A vendor's is sent to that vendor only."""
-    variable = options.pop("api_key_env", None)
-    if options.get("api_key"):
+def _key(dialect: Any, options: dict[str, Any], *, at_home: bool) -> str | None:
+    """The key from the environment. A vendor's is sent to that vendor only, and encrypted."""
+    variable = options.pop("api_key_env", dialect.key_variable if at_home else None)
+    if options.get("api_key") or variable is None:
         return None
-    if variable is None:
-        if not dialect.home or host != dialect.home:
-            return None
-        variable = dialect.key_variable
     key = os.environ.get(variable)
     if not key:
-        raise InvalidRequestError(f"{host} needs a key: set {variable}, or pass api_key=")
+        raise InvalidRequestError(f"there is no key: set {variable}, or pass api_key=")
     return key
 
 

@@ -46,6 +46,10 @@ class TimedEngine:
                 rate = chunk.sample_rate
                 # An engine that reports words does so before speech begins, and so is known
                 # by now: nothing is guessed about silence.
+                if guess and guess.told is not None:
+                    # Too late: what was guessed has been given, and no word may come twice.
+                    late = guess.told
+                    chunk = replace(chunk, words=tuple(w for w in chunk.words if w.offset > late))
                 reported = reported or bool(chunk.words)
                 if not reported:
                     guess = guess or _Guess(request.text, pace / request.speed)
@@ -76,6 +80,8 @@ class _Guess:
         self._speech: float | None = None
         """When speech began, in seconds from the first sample."""
         self._last = 0.0
+        self.told: int | None = None
+        """Where the last word stands that was given."""
 
     @property
     def pace(self) -> float:
@@ -109,4 +115,5 @@ class _Guess:
         begin = self._speech or 0.0
         start = max(self._last, begin + word.start * stretch)
         self._last = start
+        self.told = word.offset
         return replace(word, start=start, end=max(start, begin + word.end * stretch))
