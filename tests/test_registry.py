@@ -216,7 +216,8 @@ async def test_a_vendors_key_goes_to_the_vendor_and_never_in_the_clear(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
     tls = certificate(tmp_path)[0] if host.startswith("https") else None
-    async with serving(by_path({"/v1/audio/speech": audio(s16(), "audio/pcm").answer}), tls=tls) as server:
+    answer = by_path({"/v1/audio/speech": audio(s16(), "audio/pcm").answer})
+    async with serving(answer, tls=tls) as server:
         port = urlsplit(server.url).port
         connector = aiohttp.TCPConnector(resolver=Loopback(), ssl=False)
         async with aiohttp.ClientSession(connector=connector) as session:
