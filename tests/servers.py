@@ -114,22 +114,26 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._received = b""
-        self._number = len(server.connections)
         self._answering: set[asyncio.Task[None]] = set()
         self.lost = asyncio.Event()
         self.lost_at = 0.0
         """When the client was seen to be gone, by time.monotonic."""
-        server.connections.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._number = len(self._server.connections)
+        self._server.connections.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost_at = time.monotonic()
         self.lost.set()
 
     def data_received(self, data: bytes) -> None:
+        if data.startswith(b"\x16\x03"):  # TLS, to a server that doesn't speak it
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            self.transport.close()
+            return
         self._received += data
         while call := self._next():
             self._server.calls.append(call)

@@ -27,7 +27,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("remote") from error
 
-from tts_plugins.dialects.base import Clip, CloningDialect, Dialect, HttpCall, HttpReply
+from tts_plugins.dialects.base import Clip, CloningDialect, Dialect, HttpCall, HttpReply, one_line
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
@@ -385,7 +385,9 @@ class RemoteEngine:
                     str(error) or f"no connection within {self._connect_timeout:g} s"
                 )
             case aiohttp.ClientResponseError():
-                return RemoteError(f"not HTTP: {error.message}")
+                return RemoteError(f"not HTTP: {one_line(error.message)}")
+            case aiohttp.ServerDisconnectedError():  # whose message is all headers so far
+                return UnreachableError("it left without an answer")
             case aiohttp.ClientPayloadError():
                 return UnreachableError("its answer is cut short")
             case aiohttp.ClientError() | OSError():
