@@ -18,8 +18,8 @@ from tts_plugins.dialects.base import (
     read_json,
     retry_after,
     status_error,
-    voice_unknown,
 )
+from tts_plugins.dialects.complaints import voice_unknown
 from tts_plugins.errors import InvalidRequestError, OverloadedError, RemoteError
 from tts_plugins.types import SynthesisRequest
 

@@ -704,7 +704,7 @@ def test_an_unknown_voice_is_told_from_other_refusals(status: int, detail: objec
         (422, {"detail": []}, 422, '422: {"detail": []}'),
         (500, {"detail": {"message": {"not": "text"}}}, 500, '500: {"not": "text"}'),
         (500, {"error": {"message": "as OpenAI says it"}}, 500, "as OpenAI says it"),
-        (500, None, 500, "null"),
+        (500, None, 500, "Internal Server Error"),
     ],
 )
 def test_a_refusal_keeps_its_status_and_its_words(

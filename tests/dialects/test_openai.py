@@ -366,10 +366,10 @@ ERRORS: list[tuple[int, bytes, str, type[TTSError]]] = [
         RemoteError,
     ),
     (500, b"boom\r\n  bang", "500: boom bang", RemoteError),
-    (500, b"", "500: nothing", RemoteError),
+    (500, b"", "500: Internal Server Error", RemoteError),
     (500, b"{}", "500: {}", RemoteError),
-    (500, b"[]", "500: nothing", RemoteError),
-    (500, b"null", "500: null", RemoteError),
+    (500, b"[]", "500: Internal Server Error", RemoteError),
+    (500, b"null", "500: Internal Server Error", RemoteError),
     (500, b'{"detail":[1,{"msg":null},["x"]]}', "500: 1; {'msg': None}; ['x']", RemoteError),
     (500, b"\xff\x1b[31m", "500: \N{REPLACEMENT CHARACTER} [31m", RemoteError),
     (

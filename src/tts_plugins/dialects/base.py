@@ -9,10 +9,10 @@ stand in one file, so they can't drift apart, and a test joins them without a so
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
 from tts_plugins.errors import InvalidRequestError, OverloadedError, RemoteError, TTSError
@@ -20,18 +20,6 @@ from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 QUOTED = 280
 """Characters of a server's own words that an error repeats: with its status, 300 at most."""
-
-_PREFIX = r"""['" ]*(?:[\w ]{1,40}[:,] +){0,3}(?:(?:a|the|requested|specified) )*"""
-_NAME = r"""(?:'[^']+'|"[^"]+"|`[^`]+`)"""
-_NO_VOICE = (
-    r"(?:unknown|invalid|unsupported|unrecogni[sz]ed|no such|no) voice"
-    r"""(?= *(?:$|[:;,.'"`(\[])| (?:id|name|named|called)\b)"""
-)
-_VOICE_NOT = (
-    r"voice(?: with)?(?: (?:(?:voice_)?id|name|named|called))?:? *(?:{name})? *"
-    r"(?:is |was |does |could |can |has )?(?:not(?: be)? (?:found|exist|supported|available|known"
-    r"|recogni[sz]ed)|doesn't exist|isn't \w+|unknown|invalid|unsupported)\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +122,7 @@ class Dialect(Protocol):
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
         """What went wrong, for a reply with a status that isn't 2xx."""
-        return status_error(reply, quote(reply.body))
+        return status_error(reply, one_line(reply.body))
 
     def authorize(self, key: str) -> Mapping[str, str]:
         """The headers that prove who calls."""
@@ -248,6 +236,7 @@ def read_json(reply: HttpReply) -> Any:
 
 def status_error(reply: HttpReply, said: str) -> TTSError:
     """The error of a status that means the same in every dialect."""
+    said = said or _phrase(reply.status)
     if reply.status == 429:
         wait = retry_after(reply)
         return OverloadedError(f"429: {said}", retry_after=0.5 if wait is None else wait)
@@ -259,6 +248,13 @@ def status_error(reply: HttpReply, said: str) -> TTSError:
     )
 
 
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "an error"
+
+
 def retry_after(reply: HttpReply) -> float | None:
     """Seconds after which to ask again, if the server says so. A date is not looked at."""
     try:
@@ -266,24 +262,6 @@ def retry_after(reply: HttpReply) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None
-
-
-def voice_unknown(said: str, request: SynthesisRequest | None = None) -> bool:
-    """Whether an error's message is about a voice that isn't there.
-
-    To take another message for such a one makes a bot mute for good, so it has to begin with the
-    complaint, and a complaint that stands in the spoken text is only an echo of it.
-    """
-    voice = request.voice if request else None
-    name = f"{_NAME}|{re.escape(voice)}" if voice else _NAME
-    complaint = f"{_PREFIX}({_NO_VOICE}|{_VOICE_NOT.format(name=name)})"
-    found = re.match(complaint, " ".join(said.split()), re.IGNORECASE)
-    echo = _letters(request.text) if request else ""
-    return found is not None and _letters(found[1]) not in echo
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def known_options(request: SynthesisRequest, *known: str) -> Mapping[str, object]:

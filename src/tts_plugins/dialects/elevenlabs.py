@@ -36,10 +36,10 @@ from tts_plugins.dialects.base import (
     quote,
     read_json,
     status_error,
-    voice_unknown,
 )
+from tts_plugins.dialects.complaints import complaint, read_complaint, voice_unknown
+from tts_plugins.dialects.fields import Fields, error_reply
 from tts_plugins.dialects.framing import AudioBody, JsonLines, decode, encode
-from tts_plugins.dialects.openai import Fields, error_reply, read_complaint
 from tts_plugins.errors import InvalidRequestError, RemoteError, TTSError, VoiceNotFoundError
 from tts_plugins.text.alignment import Alignment, characters
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
@@ -277,7 +277,7 @@ class _TimedLines(JsonLines):
         audio = decode(line.get("audio_base64"))
         if not audio and any(line.get(name) for name in ("detail", "error", "message")):
             body = json.dumps(line).encode()
-            said = f"it failed on the way: {read_complaint(body)[0]}"
+            said = f"it failed on the way: {complaint(line)[0]}"
             raise _failure(HttpReply(502), said, _codes(body))
         self._words += self._read_times(line)
         return self._chunks_of(self._audio.push(audio))

@@ -31,8 +31,8 @@ from tts_plugins.dialects.base import (
     one_line,
     quote,
     status_error,
-    voice_unknown,
 )
+from tts_plugins.dialects.complaints import complaint, voice_unknown
 from tts_plugins.dialects.framing import AudioBody, PcmBody, WavBody, decode
 from tts_plugins.errors import (
     InvalidRequestError,
@@ -499,20 +499,10 @@ def _said(reply: HttpReply) -> str:
     try:
         value = _read(reply)
     except RemoteError:
-        return one_line(reply.body) or _phrase(reply.status)
-    complaints = value[:3] if isinstance(value, list) else [value]
-    return one_line("; ".join(map(_complaint, complaints))) or _phrase(reply.status)
-
-
-def _complaint(value: Any) -> str:
-    if not isinstance(value, dict):
-        return value if isinstance(value, str) else ""
-    named = (value.get(name) for name in ("message", "msg", "error", "detail"))
-    said = next((text for text in named if isinstance(text, str) and text), "")
-    if isinstance(where := value.get("loc"), list):
-        said = f"{'.'.join(str(part) for part in where if isinstance(part, str | int))}: {said}"
-    reason = value.get("reason")
-    return f"{said} ({reason})" if isinstance(reason, str) and reason else said
+        return one_line(reply.body)
+    said, _ = complaint(value)
+    reason = value.get("reason") if isinstance(value, dict) else None
+    return f"{said} ({one_line(reason)})" if isinstance(reason, str) and reason else said
 
 
 def _phrase(status: int) -> str:

@@ -33,17 +33,16 @@ from tts_plugins.dialects.base import (
     json_call,
     known_options,
 )
+from tts_plugins.dialects.complaints import complaint
+from tts_plugins.dialects.fields import Fields, error_reply
 from tts_plugins.dialects.framing import AudioBody, JsonLines, decode, encode
 from tts_plugins.dialects.openai import (
     PCM_RATE,
     SPEECH,
     SPEEDS,
-    Fields,
     OpenAIDialect,
     OpenAIServer,
     audio_writer,
-    error_reply,
-    read_complaint,
     stated_rate,
 )
 from tts_plugins.errors import InvalidRequestError, RemoteError, TTSError
@@ -167,9 +166,7 @@ class _Captions(JsonLines):
 
     def _line(self, line: dict[str, Any]) -> list[AudioChunk]:
         if "audio" not in line or line.get("error"):
-            raise RemoteError(
-                f"it failed on the way: {read_complaint(json.dumps(line).encode())[0]}"
-            )
+            raise RemoteError(f"it failed on the way: {complaint(line)[0]}")
         if self._audio is None:
             called = str(line.get("audio_format") or "")
             self._audio = AudioBody(AnyReader(called, sample_rate=self._sample_rate))

@@ -6,9 +6,7 @@ but the reply itself (OpenAPI description of 2026-08, openai 3.57, and what serv
 
 from __future__ import annotations
 
-import html
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,12 +24,12 @@ from tts_plugins.dialects.base import (
     check_speed,
     json_call,
     known_options,
-    one_line,
     quote,
     read_json,
     status_error,
-    voice_unknown,
 )
+from tts_plugins.dialects.complaints import complaint, read_complaint, voice_unknown
+from tts_plugins.dialects.fields import Fields, error_reply
 from tts_plugins.dialects.framing import (
     AudioBody,
     PcmBody,
@@ -203,60 +201,9 @@ class _Events(ServerSentEvents):
 
     def _event(self, event: dict[str, Any]) -> list[AudioChunk]:
         if event.get("error") or event.get("type") == "error":
-            raise RemoteError(f"it failed on the way: {_complaint(event)[0]}")
+            raise RemoteError(f"it failed on the way: {complaint(event)[0]}")
         # LiveKit's plugin reads "delta" as well, so there are servers that send it.
         return self._audio.push(decode(event.get("audio") or event.get("delta")))
-
-
-def read_complaint(body: bytes) -> tuple[str, bool]:
-    """What the body of an error says, on one line, and whether it names the voice as the cause.
-
-    OpenAI::           {"error": {"message": "...", "param": "voice", "code": "voice_not_found"}}
-    FastAPI::          {"detail": "..."}, {"detail": [{"loc": ["body", "voice"], "msg": "..."}]}
-    Kokoro-FastAPI::   {"detail": {"error": "validation_error", "message": "..."}}
-    others::           {"error": "..."}, {"message": "..."}, plain text, a page of HTML
-    """
-    try:
-        return _complaint(json.loads(body))
-    except (ValueError, RecursionError):
-        return one_line(_text(body)) or "nothing", False
-
-
-def _complaint(value: Any) -> tuple[str, bool]:
-    about_voice = False
-    while isinstance(value, dict):
-        about_voice |= value.get("code") == "voice_not_found" or value.get("param") == "voice"
-        inner = [value[name] for name in ("message", "msg", "error", "detail") if value.get(name)]
-        if not inner:
-            break
-        # {"error": "Bad Request", "message": "..."}, but {"message": "Failed", "error": {...}}
-        value = next((each for each in inner if isinstance(each, dict | list)), inner[0])
-    if isinstance(value, list):
-        about_voice |= any("voice" in _place(item) for item in value)
-        value = "; ".join(_invalid(item) for item in value)
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(said) or "nothing", about_voice
-
-
-def _invalid(item: Any) -> str:
-    """One of FastAPI's complaints: where in the request, and what."""
-    place = ".".join(str(step) for step in _place(item))
-    said = str(item.get("msg") or item) if isinstance(item, dict) else str(item)
-    return f"{place}: {said}" if place else said
-
-
-def _place(item: Any) -> list[Any]:
-    place = item.get("loc") if isinstance(item, dict) else None
-    return place if isinstance(place, list) else []
-
-
-def _text(body: bytes) -> str:
-    """Text as it is; of a page that a proxy shows to people, its title."""
-    text = body[:4096].decode(errors="replace")
-    if not re.match(r"\s*<(!doctype|html|head|body)", text, re.IGNORECASE):
-        return text
-    title = re.search(r"<title[^>]*>([^<]+)", text, re.IGNORECASE)
-    return html.unescape(title[1] if title else re.sub(r"<[^>]*>", " ", text))
 
 
 def stated_rate(reply: HttpReply) -> int | None:
@@ -339,60 +286,6 @@ class OpenAIServer:
         return text
 
 
-class Fields:
-    """The JSON of a call, field by field. Null is as good as nothing; unknown fields don't matter.
-
-    Everything raises InvalidRequestError where a field isn't what it should be.
-    """
-
-    def __init__(self, call: HttpCall) -> None:
-        try:
-            body = json.loads(call.body)
-        except (ValueError, RecursionError):
-            body = None
-        if not isinstance(body, dict):
-            raise InvalidRequestError("the body has to be a JSON object")
-        self._body: dict[str, Any] = body
-
-    def string(self, name: str, *, inside: str | None = None) -> str | None:
-        """Text; it may stand in an object, as its field ``inside``."""
-        value = self._body.get(name)
-        if inside and isinstance(value, dict):
-            value = value.get(inside)
-        self._demand(value is None or isinstance(value, str), name, "a string")
-        # Half of an emoji can't be sent anywhere, but it is no reason not to speak the rest.
-        return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", value) if value else value
-
-    def number(self, name: str, lowest: float, highest: float, *, default: float) -> float:
-        value = self._body.get(name)
-        if value is None:
-            return default
-        within = type(value) in (int, float) and lowest <= value <= highest  # NaN isn't
-        self._demand(within, name, f"a number from {lowest:g} to {highest:g}")
-        return float(value)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = self._body.get(name)
-        self._demand(value is None or isinstance(value, bool), name, "true or false")
-        return default if value is None else bool(value)
-
-    def fields(self, name: str) -> dict[str, Any] | None:
-        """An object, as it is."""
-        value = self._body.get(name)
-        self._demand(value is None or isinstance(value, dict), name, "an object")
-        return value
-
-    def choice(self, name: str, known: Sequence[str], *, default: str) -> str:
-        """One of several words; no word at all is the default, which may be none of them."""
-        value = self.string(name) or default
-        self._demand(value in known, name, f"one of {', '.join(known)}")
-        return value
-
-    def _demand(self, truth: bool, name: str, kind: str) -> None:
-        if not truth:
-            raise InvalidRequestError(f"{name} has to be {kind}")
-
-
 class EventBody:
     """Writes the events of ``stream_format: sse``, with a body's bytes in them."""
 
@@ -418,14 +311,6 @@ def audio_writer(fields: Fields) -> ReplyWriter:
     """What writes ``response_format``. MP3 is what a caller means who doesn't say."""
     name = fields.choice("response_format", ("pcm", "wav"), default="mp3")
     return PcmBody(PCM_RATE) if name == "pcm" else WavBody()
-
-
-def error_reply(error: TTSError, body: object) -> HttpReply:
-    """A reply with an error in JSON, and when to ask again."""
-    headers = {"content-type": "application/json"}
-    if (wait := getattr(error, "retry_after", None)) is not None:
-        headers["retry-after"] = str(max(1, math.ceil(wait)))  # whole seconds, and 0 is "at once"
-    return HttpReply(error.status_code, headers, json.dumps(body).encode())
 
 
 def _writer(fields: Fields) -> ReplyWriter:

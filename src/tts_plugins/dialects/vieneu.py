@@ -31,18 +31,16 @@ from tts_plugins.dialects.base import (
     read_json,
     retry_after,
     status_error,
-    voice_unknown,
 )
+from tts_plugins.dialects.complaints import read_complaint, voice_unknown
+from tts_plugins.dialects.fields import Fields, error_reply
 from tts_plugins.dialects.framing import PcmBody, WavBody
 from tts_plugins.dialects.openai import (
     PCM_RATE,
     SPEECH,
     EventBody,
-    Fields,
     OpenAIDialect,
     OpenAIServer,
-    error_reply,
-    read_complaint,
 )
 from tts_plugins.errors import (
     InvalidRequestError,
