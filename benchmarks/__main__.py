@@ -1,6 +1,6 @@
 """Measure, and print the tables.
 
-python -m benchmarks                          everything, in about six minutes
+python -m benchmarks                          everything, in about nine minutes
 python -m benchmarks first_audio capacity
 """
 
@@ -15,7 +15,16 @@ import sys
 
 from benchmarks.tables import show
 
-ALL = ["first_audio", "streamed_reply", "barge_in", "sharing", "capacity"]
+ALL = [
+    "first_audio",
+    "streamed_reply",
+    "barge_in",
+    "sharing",
+    "capacity",
+    "remote_first_audio",
+    "remote_barge_in",
+    "websocket",
+]
 
 
 def main(names: list[str]) -> None:
