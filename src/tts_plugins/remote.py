@@ -326,27 +326,24 @@ class RemoteEngine:
             raise_for_status=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
         )
-        async with _within(timeout, f"no answer within {timeout:g} s"):
-            if hear_out:
-                response = await connections.surely(asking)
-            else:
-                response = await asking
-        connections.responses.add(response)
+        response: aiohttp.ClientResponse | None = None
         try:
+            async with _within(timeout, f"no answer within {timeout:g} s"):
+                response = await (connections.surely(asking) if hear_out else asking)
+            connections.responses.add(response)
             yield response
+        except (asyncio.CancelledError, GeneratorExit):
+            done = hear_out or (response and response.closed)
+            if self._base.startswith("https:") and not done:
+                connections.warm(self.prewarm)
+            raise
         finally:
-            connections.responses.discard(response)
-            cut_off = not response.closed
-            if cut_off and hear_out and not self._closed:
-                connections.read_out(response)
-            else:
-                if response.connection and response.connection.transport:
-                    # At once, without the goodbyes of TLS: a server that is busy sending doesn't
-                    # listen for them, and would go on.
-                    response.connection.transport.abort()
-                response.close()
-                if cut_off and self._base.startswith("https:"):
-                    connections.warm(self.prewarm)
+            if response:
+                connections.responses.discard(response)
+                if hear_out and not response.closed and not self._closed:
+                    connections.read_out(response)
+                else:
+                    response.close()
 
     async def _here(self) -> _Connections:
         """The connections of the running event loop."""
@@ -445,6 +442,7 @@ class _Connections:
         except asyncio.CancelledError:
             task.add_done_callback(self._read_out_answer)
             self._unheard.add(task)
+            self.loop.call_later(_UNHEARD, task.cancel)
             raise
 
     def read_out(self, response: aiohttp.ClientResponse) -> None:
