@@ -69,7 +69,7 @@ class FallbackEngine:
     """Speaks through the first of several engines that can; is itself an Engine.
 
     An engine that failed rests: it is asked only after those that don't, the one that is back
-    first before the others. Behind its rest a single request tries it, until one hears it speak.
+    first before the others. Behind its rest it is tried by one request at a time until it speaks.
     A TTSError that is neither retryable nor permanent is about one text, and no reason to rest.
 
     The voice and the options of a request are meant for the first engine. The others get no
@@ -80,7 +80,7 @@ class FallbackEngine:
         first_audio_within: Seconds that an engine is waited for until its first sound. For all
             engines together that should be within the patience of whoever listens: who gives
             up on one sooner never hears the next.
-        rest: Seconds that an engine rests, unless an OverloadedError says how long.
+        rest: Seconds that an engine rests, unless it said itself when to ask again.
         clock: Monotonic time in seconds. Tests pass their own.
 
     Raises:
@@ -117,32 +117,24 @@ class FallbackEngine:
         """
         if self._closed:
             raise EngineError("the engine was closed; open it again")
-        listener = Playhead(self._clock() + request.due)
-        rate = samples = 0
+        sent = _Sent(Playhead(self._clock() + request.due))
         failures: list[_Failure] = []
         left = list(self._members)
         while left:
             member = self._choose(left)
-            back_at = member.back_at
-            asked = self._request(request, member, due=listener.ahead(self._clock()))
-            part = _Part(rate, start=samples / rate if rate else 0.0)
+            asked = self._request(request, member, due=sent.listener.ahead(self._clock()))
+            part = _Part(sent.rate, sent.seconds)
             try:
-                async with aclosing(self._speak(member.engine, asked, part)) as chunks:
+                async with aclosing(self._speak(member, asked, part)) as chunks:
                     async for chunk in chunks:
-                        # Unless it has failed for somebody else meanwhile, it is well again.
-                        if part.heard and member.back_at == back_at:
-                            member.back_at = -math.inf
-                        if len(chunk.samples):
-                            rate, samples = chunk.sample_rate, samples + len(chunk.samples)
-                            listener.add(chunk.seconds, self._clock())
-                        if len(chunk.samples) or chunk.words:
-                            yield chunk
+                        sent.add(chunk, self._clock())
+                        yield chunk
             except UnspeakableTextError:
                 raise
             except Exception as error:
                 if self._closed:
                     raise
-                if self._lacks_voice(member, asked, error) and not part.heard:
+                if not part.heard and self._lacks_voice(member, asked, error):
                     continue  # and it is asked again
                 failures.append(self._failed(member, error, request.text))
                 if part.heard:
@@ -201,19 +193,26 @@ class FallbackEngine:
         return replace(request, voice=voice, options={}, due=due)
 
     async def _speak(
-        self, engine: Engine, request: SynthesisRequest, part: _Part
+        self, member: _Member, request: SynthesisRequest, part: _Part
     ) -> AsyncGenerator[AudioChunk, None]:
         """What one engine makes of a request, or why it has failed."""
-        async with aclosing(engine.stream(request)) as chunks:
+        back_at = member.back_at
+        async with aclosing(member.engine.stream(request)) as chunks:
             while (chunk := await self._next(chunks, part)) is not None:
                 out = part.push(chunk)
-                if not part.heard and (part.waited >= self._within or part.seconds > _SILENCE):
+                if not part.heard and part.waited >= self._within:
                     raise self._too_late()
-                yield out
+                if not part.heard and part.seconds > _SILENCE:
+                    raise EngineError(f"it began with more than {_SILENCE:g} s of silence")
+                if part.heard and member.back_at == back_at:
+                    member.back_at = -math.inf  # well again, unless it failed others meanwhile
+                if len(out.samples) or out.words:
+                    yield out  # an empty one would tie the stream to a rate
         out = part.flush()
         if not part.heard and speakable(request.text):
             raise EngineError(f"it ended without a sound for {len(request.text)} characters")
-        yield out
+        if len(out.samples) or out.words:
+            yield out
 
     async def _next(
         self, chunks: AsyncGenerator[AudioChunk, None], part: _Part
@@ -227,6 +226,11 @@ class FallbackEngine:
             if not limit.expired():
                 raise
             raise self._too_late() from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            # Some client libraries cancel whoever waits for a connection that they close.
+            raise EngineError("it cancelled its own work") from None
         finally:
             # Not counted is the time that whoever listens takes between two chunks.
             part.waited += self._clock() - began
@@ -269,6 +273,26 @@ class _Member:
     """When its rest is over. Long ago, if it has spoken since."""
     lacks: set[str] = field(default_factory=set)
     """Voices that it was asked for and doesn't have."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What of a stream has gone out, whoever made it."""
+
+    listener: Playhead
+    rate: int = 0
+    """Hertz; 0 before there are samples."""
+    samples: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / self.rate if self.rate else 0.0
+
+    def add(self, chunk: AudioChunk, now: float) -> None:
+        if len(chunk.samples):
+            self.rate = chunk.sample_rate
+            self.samples += len(chunk.samples)
+            self.listener.add(chunk.seconds, now)
 
 
 class _Failure:
@@ -337,6 +361,12 @@ class _Part:
         if self.heard:
             words, self._words = self._words, words
         return AudioChunk(samples, self._rate, tuple(words))
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants the running task to end."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _name(engine: object) -> str:
