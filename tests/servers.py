@@ -148,10 +148,11 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def reset(self) -> None:
-        linger = struct.pack("ii", 1, 0)  # closed without a goodbye
-        tcp = self.transport.get_extra_info("socket")
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.transport.abort()
+        if not self.transport.is_closing():
+            linger = struct.pack("ii", 1, 0)  # closed without a goodbye
+            tcp = self.transport.get_extra_info("socket")
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.transport.abort()
 
     def _next(self) -> Call | None:
         head, end, rest = self._received.partition(b"\r\n\r\n")

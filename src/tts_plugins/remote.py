@@ -152,7 +152,7 @@ class RemoteEngine:
                             yield chunk
                 except TTSError as error:
                     pause = _pause(error, attempt)
-                    if heard or pause is None or attempt == self._retries or self._closed:
+                    if heard or pause is None or attempt == self._retries or self._is_closed:
                         raise
                     await asyncio.sleep(pause)
                 else:
@@ -213,6 +213,10 @@ class RemoteEngine:
             elif loop.is_running():
                 with suppress(RuntimeError):  # it stopped just now
                     asyncio.run_coroutine_threadsafe(connections.aclose(), loop)
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._closed or (self._given is not None and self._given.closed)
 
     async def _addressed(self, request: SynthesisRequest) -> SynthesisRequest:
         """The request, with the voice as the server calls it."""
@@ -347,7 +351,7 @@ class RemoteEngine:
 
     async def _here(self) -> _Connections:
         """The connections of the running event loop."""
-        if self._closed or (self._given and self._given.closed):
+        if self._is_closed:
             raise EngineError("the engine was closed; open it again")
         loop = asyncio.get_running_loop()
         if loop not in self._connections:
