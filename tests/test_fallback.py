@@ -870,6 +870,20 @@ async def test_an_engine_that_never_gets_warm_does_not_keep_the_others(
     assert lengths(await speak(engine)) == [4800]
 
 
+async def test_an_engine_that_rests_is_not_warmed_up_unless_all_do() -> None:
+    first = Takes([EngineError("no file")], [tone(0.1)])
+    spare = Takes([tone(0.1)], [tone(0.1)], [EngineError("no file")])
+    engine = fall_back(first, spare)
+    for asked in ([1, 1], [1, 2]):
+        await engine.prewarm()
+        assert [len(first.requests), len(spare.requests)] == asked
+    with pytest.raises(AllFailedError):
+        await engine.prewarm()
+    first.scripts, spare.scripts = [[tone(0.1)]], [[tone(0.1)]]
+    await engine.prewarm()
+    assert [len(first.requests), len(spare.requests)] == [2, 4]
+
+
 async def test_if_none_gets_warm_that_is_an_error() -> None:
     engine = fall_back(ScriptedEngine(EngineError("no file")), ScriptedEngine(RuntimeError()))
     with pytest.raises(AllFailedError, match="ScriptedEngine: no file; ScriptedEngine: RuntimeErr"):

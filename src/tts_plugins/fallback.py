@@ -34,7 +34,7 @@ from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
-_WARM_UP = 30.0
+_WARM_UP = 5.0
 """Seconds that an engine may take to warm up: a call that is being set up waits for the slowest."""
 
 _SILENCE = 3.0
@@ -145,15 +145,19 @@ class FallbackEngine:
         raise AllFailedError(failures)
 
     async def prewarm(self) -> None:
-        """Warm all engines up at the same time. One that fails is logged and rests.
+        """Warm the engines up, all at the same time. One that fails is logged and rests.
+
+        One that rests is left alone, unless all do: a call that begins would wait for it in vain.
 
         Raises:
             AllFailedError: If none could be warmed up.
         """
+        now = self._clock()
+        members = [member for member in self._members if member.back_at <= now] or self._members
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._warm_up(member)) for member in self._members]
+            tasks = [group.create_task(self._warm_up(member)) for member in members]
         failures = [failure for task in tasks if (failure := task.result())]
-        if len(failures) == len(self._members):
+        if len(failures) == len(members):
             raise AllFailedError(failures)
 
     async def voices(self) -> Sequence[Voice]:
