@@ -203,8 +203,9 @@ async def test_two_event_loops_may_share_an_engine() -> None:
         assert len(server.connections) == 3  # one for each loop
 
 
-@pytest.mark.filterwarnings("ignore:unclosed transport")  # of a loop that was closed around them
-@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+# For sockets of loops that were closed around them; Python closes them, and itself ignores these.
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_an_engine_outlives_event_loops_that_were_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
