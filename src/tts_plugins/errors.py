@@ -68,17 +68,33 @@ class InvalidRequestError(TTSError):
     status_code = 400
 
 
+_MANY = 30
+"""Voices that a message lists; some services have thousands."""
+
+
 class VoiceNotFoundError(InvalidRequestError):
     status_code = 404
 
     def __init__(self, voice: str, available: Iterable[str]) -> None:
-        super().__init__(f"no voice {voice!r}; available: {', '.join(available) or 'unknown'}")
+        super().__init__(f"no voice {voice!r}; available: {_listed(available)}")
+        self.voice = voice
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+    return ", ".join(names[:_MANY]) + more or "unknown"
 
 
 class UnspeakableTextError(TTSError):
     """There is nothing in this text that could be spoken. Turn answers it with silence."""
 
     status_code = 422
+
+    @property
+    def permanent(self) -> bool:
+        """The next text may be speakable."""
+        return False
 
 
 class OverloadedError(TTSError):

@@ -284,10 +284,10 @@ class RemoteEngine:
         """Why the server answered with a status that isn't 2xx."""
         reply = await self._read(response, self._idle_timeout)
         error = self._dialect.read_error(reply, request)
-        if isinstance(error, VoiceNotFoundError) and request.voice:
+        if isinstance(error, VoiceNotFoundError):
             with suppress(TTSError):  # then it is told without them
                 known = await self.voices()
-                return VoiceNotFoundError(request.voice, [voice.id for voice in known])
+                return VoiceNotFoundError(error.voice, [voice.id for voice in known])
         return error
 
     async def _fetch(self, call: HttpCall, timeout: float | None = None) -> HttpReply:
