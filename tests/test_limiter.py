@@ -246,6 +246,7 @@ async def test_cancelled_between_being_given_a_slot_and_having_it_the_next_gets_
         await asyncio.sleep(0)
         if limiter._holding and holder.task.done():
             break
+    assert len(limiter._holding) == 1
     assert not gone.inside.is_set()
     await gone.cancel()
     assert not gone.inside.is_set()
@@ -264,7 +265,9 @@ async def test_cancelled_with_a_slot_the_next_gets_it() -> None:
 
 
 @pytest.mark.parametrize("steps", range(8))
-async def test_cancelled_at_every_step_no_slot_is_lost(steps: int) -> None:
+async def test_cancelled_at_every_step_no_slot_is_lost(
+    steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
     limiter = Limiter(in_flight=1, per_second=1000.0)
     holder, gone = Client(limiter), Client(limiter)
     await settle()
@@ -275,6 +278,7 @@ async def test_cancelled_at_every_step_no_slot_is_lost(steps: int) -> None:
     await holder.task
     assert not limiter._holding
     assert await free_slots(limiter, 1) == 1
+    assert caplog.text == ""
 
 
 # Many

@@ -126,7 +126,7 @@ async def test_closing_closes_the_connections() -> None:
         await engine.aclose()  # once more does no harm
 
 
-async def test_a_session_that_was_given_stays_open() -> None:
+async def test_a_session_that_was_given_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(speaks) as server, aiohttp.ClientSession() as session:
         engine = engine_at(server.url, session=session)
         await heard(engine)
@@ -136,6 +136,7 @@ async def test_a_session_that_was_given_stays_open() -> None:
             assert server.calls[-1].connection == 0
         other = engine_at(server.url, session=session)
         await session.close()
+        monkeypatch.setattr(remote, "_PAUSE", 60.0)  # which nobody waits for
         with pytest.raises(EngineError, match="the engine was closed"):
             await heard(other)
 
@@ -216,6 +217,8 @@ async def test_an_engine_outlives_event_loops_that_were_closed(
         assert len(engine._connections) == 1
         gc.collect()
         await soon(lambda: server.open == 1)
+        await asyncio.to_thread(asyncio.run, heard(engine))
+    gc.collect()
     assert caplog.text == ""
 
 
@@ -916,8 +919,13 @@ async def test_a_spare_connection_that_can_not_be_had_disturbs_nobody(
         speaking = asyncio.create_task(heard(engine))
         await soon(lambda: server.asked)
         await interrupted(speaking)
-        await soon(lambda: len(server.calls) == 2)
+        (connections,) = engine._connections.values()
+        assert connections._warming
+        await soon(connections._warming.done)
+        assert len(server.calls) == 2
         assert await heard(engine) == PCM
+    del connections
+    gc.collect()
     assert caplog.text == ""
 
 

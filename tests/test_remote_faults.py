@@ -237,13 +237,13 @@ async def test_a_drip_far_slower_than_speech_is_silence() -> None:
 async def test_a_server_that_is_as_slow_as_speech_is_waited_for() -> None:
     async def in_real_time(line: Line, call: Call) -> None:
         line.head(content_type="audio/pcm")
-        for piece in pieces(PCM * 3, by=480):  # 10 ms
+        for piece in pieces(PCM * 9, by=2400):  # 50 ms
             await line.chunk(piece)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
         line.end()
 
-    async with broken(in_real_time, patience=SOON) as (engine, _):  # less than it takes in all
-        assert await heard(engine) == PCM * 3
+    async with broken(in_real_time, patience=0.7) as (engine, _):  # less than it takes in all
+        assert await heard(engine) == PCM * 9
 
 
 async def test_the_time_that_the_listener_takes_is_not_the_servers() -> None:
