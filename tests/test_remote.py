@@ -922,10 +922,9 @@ async def test_a_spare_connection_that_can_not_be_had_disturbs_nobody(
         (connections,) = engine._connections.values()
         assert connections._warming
         await soon(connections._warming.done)
+        assert connections._warming.exception() is None
         assert len(server.calls) == 2
         assert await heard(engine) == PCM
-    del connections
-    gc.collect()
     assert caplog.text == ""
 
 
