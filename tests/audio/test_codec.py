@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 import subprocess
 import sys
+import zlib
 from functools import cache
 
 import numpy as np
@@ -332,3 +334,21 @@ def test_pyav_is_imported_with_the_first_reader() -> None:
         "assert 'av' not in sys.modules; reader('mp3'); assert 'av' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+MANY_CHANNELS = zlib.decompress(
+    base64.b64decode(
+        "eNr7/zHCwX7+n3tMDKiAiWF93MKoFtHW61axa7UdL2cs0ORnyL6w88Y0kGwqiHB/8oRh54Oz29IPCjJ4pteu/pKyLr"
+        "BHwYPpvlv+qdbyyQyvGAz/M6xxOL+KKfOiPwODEUO2GsM1BkVeXgZpBnsGFgYVhoAPj9ZwMjD8fh77atZtV59JDNct"
+        "GZ45FNszAOUEgTY0uHF3MixhUGJocmPwZFgSyzCZwWVCZ5AkwwPVbFMGs+a11i8Z3ppEmDFsPAxUXcbgGcYwkcFmqs"
+        "eRWI4pDAzGDBYqyd4MVgwMGzxdGhn6rZkYxL9sfHmSh+HLDIb/mxkYvu5n+NN/uuY8QyTD/1MM/B93Le/euT09524u"
+        "Q+n2db8ZKr6JM3xmCPkcrvLmXe612+bRDHdDZ5WGCbdGWoRO9k2eo3Vy04bZWjMZtu56m7c7et21x9mlDHfLtjOsZb"
+        "j2GijGsNs8dva6rdvQIQNOkMpAD3DI/RuUBQDINZRV"
+    )
+)
+"""A damaged frame of AAC that claims 49 channels; to ask PyAV for its samples ends the process."""
+
+
+def test_more_channels_than_can_be_read_are_refused() -> None:
+    with pytest.raises(ValueError, match="49 channels"):
+        CompressedReader("aac").push(MANY_CHANNELS)

@@ -148,11 +148,17 @@ class _Body(ABC):
                 f"the audio changes from {self.sample_rate} to {frame.sample_rate} Hz midway"
             )
         self.sample_rate = frame.sample_rate
+        channels = frame.layout.nb_channels
+        if channels > _MOST_CHANNELS:
+            raise ValueError(f"the audio has {channels} channels; speech has no more than two")
         array = frame.to_ndarray()  # [channels, n] if planar, else [1, n * channels]
         encoding = _ENCODINGS[frame.format.packed.name]
-        pcm = PcmReader(frame.sample_rate, encoding, channels=len(frame.layout.channels))
+        pcm = PcmReader(frame.sample_rate, encoding, channels=channels)
         return pcm.push((array.T if frame.format.is_planar else array).tobytes())
 
+
+_MOST_CHANNELS = 8
+"""PyAV reads beyond its memory for more (18.1, on damaged AAC that claims 49)."""
 
 _ENCODINGS: Mapping[str, Encoding] = {
     "u8": "u8",
