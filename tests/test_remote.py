@@ -920,8 +920,8 @@ async def test_a_spare_connection_that_can_not_be_had_disturbs_nobody(
         await soon(lambda: server.asked)
         await interrupted(speaking)
         (connections,) = engine._connections.values()
+        await soon(lambda: connections._warming and connections._warming.done())
         assert connections._warming
-        await soon(connections._warming.done)
         assert connections._warming.exception() is None
         assert len(server.calls) == 2
         assert await heard(engine) == PCM
@@ -940,13 +940,33 @@ async def test_closing_does_not_wait_for_a_spare_connection(tmp_path: Path) -> N
     await soon(lambda: asyncio.all_tasks() == tasks)
 
 
+async def test_an_event_loop_that_ends_while_it_speaks_does_so_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls, signed = certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=str(signed))
+    async with serving(hangs, tls=tls) as server:
+
+        async def a_job() -> aiohttp.ClientSession:
+            session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
+            speaking = asyncio.create_task(heard(engine_at(server.url, session=session)))
+            await soon(lambda: server.asked)
+            assert not speaking.done()
+            return session
+
+        session = await asyncio.to_thread(asyncio.run, a_job())
+        await session.close()
+    gc.collect()
+    assert caplog.text == ""
+
+
 async def test_without_tls_there_is_no_spare_connection() -> None:
     async with talking(hangs) as (engine, server):
         speaking = asyncio.create_task(heard(engine))
         await soon(lambda: server.asked)
         await interrupted(speaking)
         await soon(lambda: server.open == 0)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(2 * remote._MOMENT)
         assert len(server.connections) == 1
 
 

@@ -60,6 +60,9 @@ _ANSWER = 16_000_000
 _SECRET = 8
 """Characters of a key that give something away."""
 
+_MOMENT = 0.02
+"""Seconds after which a connection that was cut off is replaced: before a user is through."""
+
 _UNHEARD = 30.0
 """Seconds for which an answer is read that nobody wants any more."""
 
@@ -82,7 +85,7 @@ class RemoteEngine:
         session: Your own aiohttp session, for proxies and the like. It stays yours to close.
         max_in_flight: Requests at a time; more wait, the most urgent first. ``None`` is what the
             dialect knows about its server.
-        per_second: Requests started in a second; more wait.
+        per_second: Requests let in within a second; more wait. Repeated ones aren't counted.
         retries: How often a request is repeated that failed before its first audio.
         connect_timeout: Seconds to connect, with TLS.
         first_audio_timeout: Seconds from asking to the first audio.
@@ -90,7 +93,7 @@ class RemoteEngine:
         name: What errors call it; its address if ``None``.
 
     Raises:
-        InvalidRequestError: If the address or the key can't be one.
+        InvalidRequestError: If the address, the key or a setting can't be one.
     """
 
     def __init__(
@@ -418,6 +421,7 @@ class _Connections:
     cloning: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a voice is enrolled, so that two who ask at once enrol it once."""
     _unheard: set[asyncio.Task[Any]] = field(default_factory=set)
+    _warm_at: asyncio.TimerHandle | None = None
     _warming: asyncio.Task[None] | None = None
 
     @classmethod
@@ -434,9 +438,17 @@ class _Connections:
         return cls(session, owned=True)
 
     def warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
-        """Replace a connection that was cut off, before somebody waits for its handshake."""
+        """Replace a connection that was cut off, before somebody waits for its handshake.
+
+        A moment later: if everything is cut off because the event loop ends, it is gone by then.
+        """
+        if self._warm_at is None:
+            self._warm_at = self.loop.call_later(_MOMENT, self._warm, prewarm)
+
+    def _warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
+        self._warm_at = None
         if self._warming is None or self._warming.done():
-            self._warming = asyncio.create_task(_quietly(prewarm))
+            self._warming = self.loop.create_task(_quietly(prewarm))
 
     async def surely(self, asking: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
         """The answer. If whoever asks leaves before it is there, it is read to its end."""
@@ -470,6 +482,8 @@ class _Connections:
                 await asyncio.wait(set(self._unheard))
             for response in self.responses:  # or their readers would wait for more
                 response.content.set_exception(EngineError("the engine was closed"))
+            if self._warm_at is not None:
+                self._warm_at.cancel()
             if self._warming is not None:
                 self._warming.cancel()
                 await asyncio.wait([self._warming])
