@@ -346,9 +346,9 @@ MANY_CHANNELS = zlib.decompress(
         "j2GijGsNs8dva6rdvQIQNOkMpAD3DI/RuUBQDINZRV"
     )
 )
-"""A damaged frame of AAC that claims 49 channels; to ask PyAV for its samples ends the process."""
+"""A damaged frame of AAC that claims dozens of channels; to ask PyAV for its samples ends the process."""
 
 
 def test_more_channels_than_can_be_read_are_refused() -> None:
-    with pytest.raises(ValueError, match="49 channels"):
+    with pytest.raises(ValueError, match=r"has \d\d channels"):
         CompressedReader("aac").push(MANY_CHANNELS)
