@@ -19,6 +19,7 @@ from tts_plugins.dialects.framing import (
     encode,
     read_object,
 )
+from tts_plugins.errors import RemoteError
 from tts_plugins.types import AudioChunk
 
 
@@ -98,6 +99,23 @@ def test_events_come_however_they_are_cut(size: int) -> None:
 def test_what_is_no_object_is_quoted(line: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_object(line)
+
+
+def test_what_came_before_a_failure_is_given_before_it_is_raised() -> None:
+    def note(value: dict[str, Any]) -> list[AudioChunk]:
+        if "error" in value:
+            raise RemoteError("it failed")
+        return [chunk(0.5)]
+
+    for end in (b'{"error": 1}\n', b"nonsense\n"):
+        reader = JsonLines(note, lambda: [])
+        assert len(reader.push(b"{}\n{}\n" + end + b"{}\n")) == 2
+        with pytest.raises((RemoteError, ValueError)):
+            reader.push(b"{}\n")
+        with pytest.raises((RemoteError, ValueError)):
+            reader.flush()
+        with pytest.raises((RemoteError, ValueError)):
+            JsonLines(note, lambda: []).push(end)
 
 
 def test_base64_is_read_and_written() -> None:

@@ -11,6 +11,7 @@ from tts_plugins.audio.pcm import to_s16
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.audio.wav import WavWriter
 from tts_plugins.dialects.base import quote
+from tts_plugins.errors import TTSError
 from tts_plugins.types import AudioChunk, Samples
 
 _LONGEST_LINE = 16_000_000
@@ -84,6 +85,7 @@ class JsonLines:
         self._lines = Lines()
         self._read = read
         self._flush = flush
+        self._failure: Exception | None = None
 
     def push(self, data: bytes) -> list[AudioChunk]:
         return self._chunks(self._lines.push(data))
@@ -92,8 +94,19 @@ class JsonLines:
         return [*self._chunks(self._lines.flush()), *self._flush()]
 
     def _chunks(self, lines: list[bytes]) -> list[AudioChunk]:
-        objects = (read_object(self._content(line)) for line in lines)
-        return [chunk for found in objects if found is not None for chunk in self._read(found)]
+        if self._failure:
+            raise self._failure
+        chunks: list[AudioChunk] = []
+        for line in lines:
+            try:
+                found = read_object(self._content(line))
+                chunks += [] if found is None else self._read(found)
+            except (TTSError, ValueError) as error:
+                if not chunks:
+                    raise
+                self._failure = error  # what came before it is heard first
+                break
+        return chunks
 
     def _content(self, line: bytes) -> bytes:
         return line
