@@ -136,6 +136,7 @@ async def test_a_session_that_was_given_stays_open(monkeypatch: pytest.MonkeyPat
             assert server.calls[-1].connection == 0
         other = engine_at(server.url, session=session)
         await session.close()
+        monkeypatch.setattr(remote, "_LONGEST_PAUSE", 100.0)
         monkeypatch.setattr(remote, "_PAUSE", 60.0)  # which nobody waits for
         with pytest.raises(EngineError, match="the engine was closed"):
             await heard(other)
@@ -775,6 +776,7 @@ async def test_closed_behind_the_last_chunk_the_connection_is_kept() -> None:
 async def test_interrupted_before_it_asks_again_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(remote, "_LONGEST_PAUSE", 100.0)
     monkeypatch.setattr(remote, "_PAUSE", 60.0)
     async with talking(in_turn(status(500), speaks), max_in_flight=1) as (engine, server):
         speaking = asyncio.create_task(heard(engine))

@@ -41,6 +41,9 @@ _SILENCE = 3.0
 """Seconds of silence that an engine may begin with, however fast it makes them: a broken one could
 otherwise fill a listener's minutes before it is noticed."""
 
+_LONGEST_REST = 10
+"""Times its usual rest that an engine may rest because it asks to."""
+
 _QUOTED = 20
 """Characters by which a quotation of a text is recognized."""
 
@@ -255,7 +258,8 @@ class FallbackEngine:
         failure = _Failure(member.name, error, text)
         logger.warning("%s failed: %s", failure.name, failure.reason)
         if failure.retryable or failure.permanent:
-            member.back_at = self._clock() + (failure.retry_after or self._rest)
+            asked_for = min(failure.retry_after, _LONGEST_REST * self._rest)
+            member.back_at = self._clock() + (asked_for or self._rest)
         return failure
 
     async def _warm_up(self, member: _Member) -> _Failure | None:

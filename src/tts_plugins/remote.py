@@ -10,9 +10,18 @@ import asyncio
 import atexit
 import hashlib
 import io
+import math
+import os
 import random
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -27,7 +36,15 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("remote") from error
 
-from tts_plugins.dialects.base import Clip, CloningDialect, Dialect, HttpCall, HttpReply, one_line
+from tts_plugins.dialects.base import (
+    Clip,
+    CloningDialect,
+    Dialect,
+    HttpCall,
+    HttpReply,
+    ReplyReader,
+    one_line,
+)
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
@@ -48,11 +65,15 @@ _KEEP_ALIVE = 75.0
 _PAUSE = 0.1
 """Seconds before a request is repeated; twice as many the next time."""
 
-_LONGEST_PAUSE = 5.0
-"""Seconds of a server's Retry-After that are waited out; a listener won't wait longer."""
+_LONGEST_PAUSE = 2.5
+"""Seconds that all pauses before a request is repeated may take together. Beyond that it is better
+known at once that the server is busy: another engine may be free, and nobody listens for longer."""
 
 _SLOWEST = 10.0
 """Seconds that may pass for a second of audio, in the long run: slower is as good as silent."""
+
+_PIECE = 8192
+"""Bytes of a reply that are read at once: 170 ms of PCM at 24 kHz."""
 
 _ANSWER = 16_000_000
 """Bytes of an answer that isn't audio."""
@@ -144,6 +165,7 @@ class RemoteEngine:
         if not speakable(request.text):
             raise UnspeakableTextError(f"nothing to say in {len(request.text)} characters")
         heard = False
+        pauses = 0.0
         # Held while it waits to ask again: this listener came first, and whoever got in instead
         # would be refused as well.
         async with self._limiter.slot(due=request.due):
@@ -156,6 +178,9 @@ class RemoteEngine:
                 except TTSError as error:
                     pause = _pause(error, attempt)
                     if heard or pause is None or attempt == self._retries or self._is_closed:
+                        raise
+                    pauses += pause
+                    if pauses > _LONGEST_PAUSE:
                         raise
                     await asyncio.sleep(pause)
                 else:
@@ -209,13 +234,13 @@ class RemoteEngine:
         """End all streams and close the connections, of every event loop."""
         self._closed = True
         here = asyncio.get_running_loop()
-        closing, self._connections = self._connections, {}
-        for loop, connections in closing.items():
+        for loop, connections in list(self._connections.items()):
             if loop is here or loop.is_closed():
                 await connections.aclose()
             elif loop.is_running():
                 with suppress(RuntimeError):  # it stopped just now
                     asyncio.run_coroutine_threadsafe(connections.aclose(), loop)
+            self._connections.pop(loop, None)
 
     @property
     def _is_closed(self) -> bool:
@@ -270,7 +295,7 @@ class RemoteEngine:
                     began = clock()
                     data = await _next(response, patience)
                     patience -= clock() - began
-                    for chunk in reader.push(data) if data else reader.flush():
+                    for chunk in _chunks(reader, data):
                         if len(chunk.samples):
                             earned = _SLOWEST * chunk.seconds if heard else self._idle_timeout
                             patience = min(self._idle_timeout, patience + earned)
@@ -335,8 +360,12 @@ class RemoteEngine:
         )
         response: aiohttp.ClientResponse | None = None
         try:
-            async with _within(timeout, f"no answer within {timeout:g} s"):
-                response = await (connections.surely(asking) if hear_out else asking)
+            async with _within(timeout, f"no answer within {timeout:g} s") as limit:
+                connections.limits.add(limit)
+                try:
+                    response = await (connections.surely(asking) if hear_out else asking)
+                finally:
+                    connections.limits.discard(limit)
             connections.responses.add(response)
             yield response
         except (asyncio.CancelledError, GeneratorExit):
@@ -384,10 +413,14 @@ class RemoteEngine:
         match error:
             case TTSError():
                 return error
+            case _ if self._closed:
+                return EngineError("the engine was closed")
             case TimeoutError():
                 return RemoteTimeoutError(
                     str(error) or f"no connection within {self._connect_timeout:g} s"
                 )
+            case aiohttp.ClientHttpProxyError():
+                return UnreachableError(f"the proxy refuses: {error.status}")
             case aiohttp.ClientResponseError():
                 return RemoteError(f"not HTTP: {one_line(error.message)}")
             case aiohttp.ServerDisconnectedError():  # whose message is all headers so far
@@ -405,7 +438,7 @@ class RemoteEngine:
         """Some servers repeat a wrong key when they complain about it, and quotes are cut short."""
         if key := self._key:
             for length in range(len(key), min(len(key), _SECRET) - 1, -1):
-                text = text.replace(key[:length], "***")
+                text = text.replace(key[:length], "***").replace(key[-length:], "***")
         return text
 
 
@@ -420,13 +453,18 @@ class _Connections:
     """Those that are being read."""
     cloning: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a voice is enrolled, so that two who ask at once enrol it once."""
-    _unheard: set[asyncio.Task[Any]] = field(default_factory=set)
+    limits: set[asyncio.Timeout] = field(default_factory=set)
+    """Of those that wait for an answer to begin."""
+    _unheard: set[asyncio.Future[Any]] = field(default_factory=set)
+    _closed: bool = False
     _warm_at: asyncio.TimerHandle | None = None
     _warming: asyncio.Task[None] | None = None
 
     @classmethod
     def open(cls, session: aiohttp.ClientSession | None, socket: str | None) -> _Connections:
         if session is not None:
+            if getattr(session, "_loop", None) not in (None, asyncio.get_running_loop()):
+                raise InvalidRequestError("the session was made in another event loop than this")
             return cls(session, owned=False)
         connector: aiohttp.BaseConnector = (
             aiohttp.UnixConnector(socket, limit=0, keepalive_timeout=_KEEP_ALIVE)
@@ -463,32 +501,45 @@ class _Connections:
 
     def read_out(self, response: aiohttp.ClientResponse) -> None:
         """Read an answer to its end that nobody wants any more."""
-        task = asyncio.create_task(_read_out(response))
+        # Begun by a timer, which is quiet if the event loop has ended by then.
+        self.loop.call_later(0, self._read_out, response)
+
+    def _read_out(self, response: aiohttp.ClientResponse) -> None:
+        if self._closed:
+            response.close()
+            return
+        task = self.loop.create_task(_read_out(response))
         # Also for a task that is cancelled before it has begun.
         task.add_done_callback(lambda _: response.close())
         task.add_done_callback(self._unheard.discard)
         self._unheard.add(task)
 
-    def _read_out_answer(self, asking: asyncio.Task[aiohttp.ClientResponse]) -> None:
+    def _read_out_answer(self, asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
         self._unheard.discard(asking)
         if not asking.cancelled() and not asking.exception():
             self.read_out(asking.result())
 
     async def aclose(self) -> None:
-        if not self.loop.is_closed():
-            while self._unheard:  # a request that is through becomes one to read
-                for unheard in self._unheard:
-                    unheard.cancel()
-                await asyncio.wait(set(self._unheard))
-            for response in self.responses:  # or their readers would wait for more
-                response.content.set_exception(EngineError("the engine was closed"))
-            if self._warm_at is not None:
-                self._warm_at.cancel()
-            if self._warming is not None:
-                self._warming.cancel()
-                await asyncio.wait([self._warming])
-        if self.owned:
-            await self.session.close()
+        self._closed = True
+        try:
+            if not self.loop.is_closed():
+                await self._end()
+        finally:
+            if self.owned:
+                await self.session.close()
+
+    async def _end(self) -> None:
+        for response in self.responses:  # or their readers would wait for more
+            response.content.set_exception(EngineError("the engine was closed"))
+        if self._warm_at is not None:
+            self._warm_at.cancel()
+        for limit in self.limits:
+            limit.reschedule(0.0)
+        ending = {*self._unheard, *([self._warming] if self._warming else [])}
+        for future in ending:
+            future.cancel()
+        if ending:
+            await asyncio.wait(ending)
 
 
 async def _read_out(response: aiohttp.ClientResponse) -> None:
@@ -504,10 +555,10 @@ async def _quietly(prewarm: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def _within(seconds: float, complaint: str) -> AsyncGenerator[None, None]:
+async def _within(seconds: float, complaint: str) -> AsyncGenerator[asyncio.Timeout, None]:
     try:
         async with asyncio.timeout(seconds) as limit:
-            yield
+            yield limit
     except TimeoutError as error:
         if not limit.expired():
             raise
@@ -518,6 +569,17 @@ async def _next(response: aiohttp.ClientResponse, seconds: float) -> bytes:
     """The next bytes of the body; none at its end."""
     async with _within(max(0.0, seconds), "it stopped answering"):
         return await response.content.readany()
+
+
+def _chunks(reader: ReplyReader, data: bytes) -> Iterator[AudioChunk]:
+    """What the next bytes mean, or the end of them.
+
+    Piece by piece: a few thousand bytes of FLAC may be minutes of silence.
+    """
+    for start in range(0, len(data), _PIECE):
+        yield from reader.push(data[start : start + _PIECE])
+    if not data:
+        yield from reader.flush()
 
 
 def _is_ok(status: int) -> bool:
@@ -569,7 +631,7 @@ async def _clip(reference: Path | bytes, transcript: str) -> Clip:
 
 def _above_0(**settings: float | None) -> None:
     for name, value in settings.items():
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < math.inf:
             raise InvalidRequestError(f"{name} can't be {value}")
 
 
@@ -606,6 +668,10 @@ def _key(key: str | None) -> str | None:
 _NAME = f"tts_plugins/{version('tts-plugins')}"
 
 _open: weakref.WeakSet[aiohttp.ClientSession] = weakref.WeakSet()
+
+if hasattr(os, "register_at_fork"):  # there is none on Windows
+    # To close them in a child as well would take the parent's off the list it polls.
+    os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

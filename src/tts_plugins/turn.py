@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
@@ -139,7 +147,8 @@ class Turn:
             previous_text=self.text[max(0, base - _CONTEXT) : base].strip(),
         )
         resampler: StreamResampler | None = None
-        waited = 0.0
+        early: list[Word] = []
+        heard = waited = 0.0
         async with aclosing(self._engine.stream(request)) as chunks:
             while True:
                 began = self._clock()
@@ -153,13 +162,17 @@ class Turn:
                         f"the engine went from {resampler.from_rate} to {chunk.sample_rate} Hz"
                         " within one utterance"
                     )
-                words = (
-                    replace(w, offset=base + w.offset, start=start + w.start, end=start + w.end)
-                    for w in chunk.words
-                )
-                yield self._emit(resampler.push(chunk.samples), words)
+                heard += chunk.seconds
+                # A word waits for its audio, which a server's wrong time may never reach.
+                early += chunk.words
+                words, early = _until(early, heard)
+                yield self._emit(resampler.push(chunk.samples), _moved(words, base, start))
         if resampler:
-            yield self._emit(resampler.flush(), ())
+            last = [
+                replace(w, start=min(w.start, heard), end=min(w.end, heard), exact=False)
+                for w in early
+            ]
+            yield self._emit(resampler.flush(), _moved(last, base, start))
         if self._samples == before:
             raise EngineError(f"the engine returned no audio for {len(spoken)} characters")
 
@@ -186,6 +199,22 @@ class Turn:
             self.stalled += silence if self._samples else 0.0
             self._samples += len(samples)
         return chunk
+
+
+def _until(words: Sequence[Word], moment: float) -> tuple[list[Word], list[Word]]:
+    """The words that have begun by then, and the others; all those behind one of them wait too."""
+    for i, word in enumerate(words):
+        if not word.start <= moment:
+            return list(words[:i]), list(words[i:])
+    return list(words), []
+
+
+def _moved(words: Iterable[Word], base: int, start: float) -> Iterator[Word]:
+    """The words of a piece as words of the turn."""
+    for word in words:
+        yield replace(
+            word, offset=base + word.offset, start=start + word.start, end=start + word.end
+        )
 
 
 async def _pieces(fragments: AsyncIterable[str], phraser: Phraser) -> AsyncGenerator[str, None]:

@@ -44,6 +44,12 @@ def joined(parts: Iterable[Samples]) -> Samples:
     return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
+LOWEST_RATE, HIGHEST_RATE = 4_000, 768_000
+"""Hertz of audio that can be meant. At 1 Hz a kilobyte would become minutes, and then gigabytes."""
+
+_MOST_CHANNELS = 64
+
+
 class AudioReader(Protocol):
     """Bytes of a body in, as they come; mono samples out.
 
@@ -75,7 +81,7 @@ class PcmReader:
     """
 
     def __init__(self, sample_rate: int, encoding: Encoding = "s16", channels: int = 1) -> None:
-        if sample_rate < 1 or channels < 1:
+        if not LOWEST_RATE <= sample_rate <= HIGHEST_RATE or not 1 <= channels <= _MOST_CHANNELS:
             raise ValueError(f"audio of {channels} channels at {sample_rate} Hz can't be played")
         self.sample_rate = sample_rate
         self.frame = WIDTHS[encoding] * channels

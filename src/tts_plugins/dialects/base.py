@@ -241,7 +241,7 @@ def status_error(reply: HttpReply, said: str) -> TTSError:
         wait = retry_after(reply)
         return OverloadedError(f"429: {said}", retry_after=0.5 if wait is None else wait)
     if 300 <= reply.status < 400:
-        target = reply.headers.get("location", "nowhere")
+        target = one_line(reply.headers.get("location", "")) or "nowhere"
         said = f"it moved to {target}: use that address"
     return RemoteError(
         f"{reply.status}: {said}", status_code=reply.status, retry_after=retry_after(reply)

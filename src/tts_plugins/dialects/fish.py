@@ -336,7 +336,10 @@ class FishCloudDialect(CloningDialect):
             body["reference_id"] = request.voice
         elif references := _recordings(options.get("references")) or self._references:
             body["references"] = references
-        return _msgpack_call(body, model=str(options.get("model", self._model)))
+        model = str(options.get("model", self._model))
+        if not (model.isascii() and model.isprintable()):
+            raise InvalidRequestError(f"no model is called {model!r}")
+        return _msgpack_call(body, model=model)
 
     def read_reply(self, request: SynthesisRequest, reply: HttpReply) -> ReplyReader:
         return _read_audio(reply, self._sample_rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,7 @@ class ServerSentEvents(JsonLines):
     """
 
     def _content(self, line: bytes) -> bytes:
-        name, _, value = line.partition(b":")
+        name, _, value = line.removeprefix(codecs.BOM_UTF8).partition(b":")
         return value if name == b"data" else b""
 
 
@@ -129,7 +130,7 @@ def read_object(text: bytes) -> dict[str, Any] | None:
     Raises:
         ValueError: If it is anything else.
     """
-    text = text.strip()
+    text = text.strip().removeprefix(codecs.BOM_UTF8)
     if not text or text == b"[DONE]":
         return None
     try:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from tts_plugins.audio.pcm import HIGHEST_RATE, LOWEST_RATE
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.dialects.base import (
     Asked,
@@ -59,9 +60,6 @@ _FORMATS = ("pcm", "wav", *_COMPRESSED)
 _ANONYMOUS = ("", "application/octet-stream", "binary/octet-stream")
 """Media types that say nothing about what a body is."""
 
-_FASTEST = 768_000
-"""Hertz; a higher rate is none."""
-
 
 class OpenAIDialect(CloningDialect):
     """The caller's end.
@@ -100,7 +98,7 @@ class OpenAIDialect(CloningDialect):
             raise InvalidRequestError(
                 f"no response_format {response_format!r}; formats: {', '.join(_FORMATS)}"
             )
-        if not isinstance(sample_rate, int) or not 1000 <= sample_rate <= _FASTEST:
+        if not isinstance(sample_rate, int) or not LOWEST_RATE <= sample_rate <= HIGHEST_RATE:
             raise InvalidRequestError(f"sample_rate {sample_rate!r} is not a number of hertz")
         self._model = model
         self._instructions = instructions
@@ -210,7 +208,7 @@ def stated_rate(reply: HttpReply) -> int | None:
     """Hertz, as VieNeu's server and ours state it beside a body of bare PCM."""
     stated = reply.headers.get("x-sample-rate", "")
     rate = int(stated) if stated.isdecimal() and len(stated) < 9 else 0
-    return rate if 0 < rate <= _FASTEST else None
+    return rate if LOWEST_RATE <= rate <= HIGHEST_RATE else None
 
 
 def _voice(voice: str) -> object:
