@@ -411,7 +411,8 @@ def pitch(beep: Samples, rate: int) -> float:
         (EngineError("broke"), 30),
         (EngineTimeoutError("hangs"), 30),
         (RuntimeError("no memory"), 30),
-        (VoiceNotFoundError("bob", []), 30),
+        (VoiceNotFoundError("bob", []), 0),
+        (InvalidRequestError("no such speed"), 0),
         (RemoteError("wrong key", status_code=401), 30),
         (RemoteError("bad gateway", status_code=502), 30),
         (OverloadedError("full", retry_after=2.5), 2.5),
@@ -566,16 +567,16 @@ async def test_the_error_says_who_said_what() -> None:
         Takes([OverloadedError("all 8 streams are in use", retry_after=1)], name="cloud"),
         Takes([None], name="lan"),
         Takes([RemoteError("http://x: 502: nothing", status_code=502)], name="http://x"),
-        Scheduler(ToneEngine()),
+        Takes([InvalidRequestError("no such thing")], name="picky"),
         Takes([RuntimeError("no memory")]),
         Takes([TimeoutError("name lookup")], name="dns"),
     ]
-    request = SynthesisRequest(TEXT, speed=9)
+    request = SynthesisRequest(TEXT)
     with pytest.raises(AllFailedError) as raised:
         await speak(fall_back(*engines, within=SOON), request)
     assert str(raised.value) == (
         "no engine could speak: cloud: all 8 streams are in use; lan: no sound within 0.01 s;"
-        " http://x: 502: nothing; ToneEngine: speed 9 is outside 0.25 to 4.0; Takes: RuntimeError;"
+        " http://x: 502: nothing; picky: no such thing; Takes: RuntimeError;"
         " dns: TimeoutError"
     )
 
@@ -628,15 +629,34 @@ async def test_a_default_voice_that_is_not_there_is_a_failure() -> None:
     engine = fall_back(ScriptedEngine(RuntimeError()), second, ScriptedEngine(tone(0.3)))
     assert lengths(await speak(engine)) == [7200]
     assert lengths(await speak(engine, SynthesisRequest(TEXT, voice="bob"))) == [7200]
-    assert len(second.requests) == 1
+    assert [request.voice for request in second.requests] == [None, "bob", None]
 
 
-async def test_a_voice_that_the_first_engine_lacks_is_a_failure_of_it() -> None:
+async def test_a_voice_that_the_first_engine_lacks_keeps_nobody_else_from_it() -> None:
     emma, spare = Accented("emma", tone(0.1)), ScriptedEngine(tone(0.2))
     engine = fall_back(emma, spare)
     assert lengths(await speak(engine, SynthesisRequest(TEXT, voice="bob"))) == [4800]
-    assert lengths(await speak(engine, SynthesisRequest(TEXT, voice="emma"))) == [4800]
-    assert [request.voice for request in emma.requests] == ["bob"]
+    assert lengths(await speak(engine, SynthesisRequest(TEXT, voice="emma"))) == [2400]
+    assert [request.voice for request in emma.requests] == ["bob", "emma"]
+
+
+async def test_a_speed_or_a_language_that_another_engine_lacks_does_not_silence_it() -> None:
+    class Plain(ScriptedEngine):
+        async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+            if request.speed != 1.0 or request.language:
+                self.requests.append(request)
+                raise InvalidRequestError("one speed, and one language")
+            async with aclosing(super().stream(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    plain = Plain(tone(0.2))
+    engine = fall_back(ScriptedEngine(EngineError("no luck")), plain)
+    asked = SynthesisRequest(TEXT, speed=1.1, language="vi")
+    for _ in range(2):
+        assert lengths(await speak(engine, asked)) == [4800]
+    settings = [(request.speed, request.language) for request in plain.requests]
+    assert settings == [(1.1, "vi"), (1.0, "vi"), (1.0, None), (1.0, None)]
 
 
 async def test_options_are_the_first_engines_alone() -> None:

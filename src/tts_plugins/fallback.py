@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,9 @@ otherwise fill a listener's minutes before it is noticed."""
 _LONGEST_REST = 10
 """Times its usual rest that an engine may rest because it asks to."""
 
+_SETTINGS: dict[str, object] = {"voice": None, "speed": 1.0, "language": None}
+"""What of a request an engine may not have, and what it then does instead."""
+
 _QUOTED = 20
 """Characters by which a quotation of a text is recognized."""
 
@@ -73,10 +77,10 @@ class FallbackEngine:
 
     An engine that failed rests: it is asked only after those that don't, the one that is back
     first before the others. Behind its rest it is tried by one request at a time until it speaks.
-    A TTSError that is neither retryable nor permanent is about one text, and no reason to rest.
+    A TTSError about one text or one caller's settings is no reason to rest.
 
-    The voice and the options of a request are meant for the first engine. The others get no
-    options, and use their own voice where they don't have that one.
+    The settings of a request are meant for the first engine. The others get no options, and use
+    their own voice, their own language and their usual speed where they don't have those.
 
     Args:
         engines: What may speak, the best first. They are the fallback's to close.
@@ -137,7 +141,7 @@ class FallbackEngine:
             except Exception as error:
                 if self._closed:
                     raise
-                if not part.heard and self._lacks_voice(member, asked, error):
+                if not part.heard and self._lacks(member, asked, error):
                     continue  # and it is asked again
                 failures.append(self._failed(member, error, request.text))
                 if part.heard:
@@ -196,8 +200,19 @@ class FallbackEngine:
     def _request(self, request: SynthesisRequest, member: _Member, due: float) -> SynthesisRequest:
         if member is self._members[0]:
             return replace(request, due=due)
-        voice = None if request.voice in member.lacks else request.voice
-        return replace(request, voice=voice, options={}, due=due)
+
+        def known(name: str) -> Any:
+            value = getattr(request, name)
+            return _SETTINGS[name] if (name, value) in member.lacks else value
+
+        return replace(
+            request,
+            voice=known("voice"),
+            speed=known("speed"),
+            language=known("language"),
+            options={},
+            due=due,
+        )
 
     async def _speak(
         self, member: _Member, request: SynthesisRequest, part: _Part
@@ -245,19 +260,22 @@ class FallbackEngine:
     def _too_late(self) -> EngineTimeoutError:
         return EngineTimeoutError(f"no sound within {self._within:g} s")
 
-    def _lacks_voice(self, member: _Member, asked: SynthesisRequest, error: Exception) -> bool:
-        """Whether all that is wrong is the voice, which was meant for another engine."""
-        if member is self._members[0] or asked.voice is None:
+    def _lacks(self, member: _Member, asked: SynthesisRequest, error: Exception) -> bool:
+        """Whether all that is wrong is a setting that was meant for another engine."""
+        if member is self._members[0] or not isinstance(error, InvalidRequestError):
             return False
-        if isinstance(error, VoiceNotFoundError):
-            member.lacks.add(asked.voice)
-            return True
+        kinds = ["voice"] if isinstance(error, VoiceNotFoundError) else ["speed", "language"]
+        for name in kinds:
+            if (value := getattr(asked, name)) != _SETTINGS[name]:
+                member.lacks.add((name, value))
+                return True
         return False
 
     def _failed(self, member: _Member, error: Exception, text: str) -> _Failure:
         failure = _Failure(member.name, error, text)
         logger.warning("%s failed: %s", failure.name, failure.reason)
-        if failure.retryable or failure.permanent:
+        # A setting that can't be had is this caller's alone; others needn't do without the engine.
+        if failure.retryable or (failure.permanent and not isinstance(error, InvalidRequestError)):
             asked_for = min(failure.retry_after, _LONGEST_REST * self._rest)
             member.back_at = self._clock() + (asked_for or self._rest)
         return failure
@@ -279,8 +297,8 @@ class _Member:
     name: str
     back_at: float = -math.inf
     """When its rest is over. Long ago, if it has spoken since."""
-    lacks: set[str] = field(default_factory=set)
-    """Voices that it was asked for and doesn't have."""
+    lacks: set[tuple[str, object]] = field(default_factory=set)
+    """Settings that it was asked for and doesn't have."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ DIALECTS = "tts_plugins.dialects"
 """The entry point group in which packages name the ways to speak to a server."""
 
 _FALLBACK = "fallback:"
+_INTERNAL = frozenset({"clock", "engines", "name"})
 _SCHEDULING = frozenset(inspect.signature(Scheduler).parameters) - {"engine", "clock"}
 
 
@@ -54,16 +55,19 @@ def open_engine(spec: str, **options: Any) -> Engine:
         MissingDependencyError: If it needs a package that isn't installed.
         InvalidRequestError: If it has no such option, or the address can't be one.
     """
+    if "://" in spec and not spec.startswith(_FALLBACK):
+        options.pop("max_ahead", None)  # a server decides for itself how far ahead it is
+        return _open_remote(spec, options)
     scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
     if spec.startswith(_FALLBACK):
         from tts_plugins.fallback import FallbackEngine  # here, since it loads soxr
 
-        specs = spec.removeprefix(_FALLBACK).split(",")
-        engines = [open_engine(each, **scheduling) for each in specs]
+        engines = [
+            _open_remote(each, {}) if "://" in each else open_engine(each, **scheduling)
+            for each in _members(spec)
+        ]
         fallback: Engine = _made(FallbackEngine, spec, {"engines": engines, **options})
         return fallback
-    if "://" in spec:
-        return _open_remote(spec, options)
     factory = find_engine(spec).load()
     engine = _made(factory, spec, options, also=_SCHEDULING)
     if inspect.isasyncgenfunction(getattr(engine, "stream", None)):
@@ -78,7 +82,7 @@ def check_spec(spec: str) -> None:
         TTSError: As open_engine does.
     """
     if spec.startswith(_FALLBACK):
-        for each in spec.removeprefix(_FALLBACK).split(","):
+        for each in _members(spec):
             check_spec(each)
     elif "://" in spec:
         _open_remote(spec, {})
@@ -101,16 +105,28 @@ def find_engine(name: str) -> EntryPoint:
     return _find(ENGINES, name)
 
 
+def _members(spec: str) -> list[str]:
+    members = [each.strip() for each in spec.removeprefix(_FALLBACK).split(",")]
+    if not all(members):
+        raise InvalidRequestError(f"{spec!r}: say which engines, with commas between them")
+    return members
+
+
 def _find(group: str, name: str) -> EntryPoint:
     points = {point.name: point for point in entry_points(group=group)}
     try:
         return points[name]
     except KeyError:
+        if group == ENGINES and "+" in name:
+            raise InvalidRequestError(
+                f"{name!r} lacks a scheme: http://, https:// or unix:///"
+            ) from None
         raise EngineNotFoundError(name, points) from None
 
 
 def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     name, plus, address = spec.partition("+")
+    name = name.lower()
     if not plus or "://" in name:
         known = ", ".join(f"{dialect}+" for dialect in dialect_names())
         raise InvalidRequestError(f"say in which dialect, in front of the address: {known}")
@@ -179,6 +195,7 @@ def _made(
     try:
         inspect.signature(factory).bind(**options)
     except TypeError as error:
-        known = [*inspect.signature(factory).parameters, *sorted(also)]
+        names = [*inspect.signature(factory).parameters, *sorted(also)]
+        known = [name for name in names if name not in _INTERNAL]
         raise InvalidRequestError(f"{spec}: {error}; options: {', '.join(known)}") from None
     return factory(**options)

@@ -13,6 +13,7 @@ import io
 import math
 import os
 import random
+import re
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -182,7 +183,7 @@ class RemoteEngine:
                     pauses += pause
                     if pauses > _LONGEST_PAUSE:
                         raise
-                    await asyncio.sleep(pause)
+                    await (await self._here()).rest(pause)
                 else:
                     return
 
@@ -287,13 +288,13 @@ class RemoteEngine:
                 call, self._first_audio_timeout, hear_out=self._dialect.hear_out
             ) as response:
                 if not _is_ok(response.status):
-                    raise await self._refusal(response, request)
+                    raise _asked_where(await self._refusal(response, request), response)
                 reader = self._dialect.read_reply(request, _head(response))
                 patience = self._first_audio_timeout - (clock() - began)
                 while True:
                     # The consumer's own time isn't counted. Bytes without audio are no progress.
                     began = clock()
-                    data = await _next(response, patience)
+                    data = await _next(response, patience, self._silent(heard))
                     patience -= clock() - began
                     for chunk in _chunks(reader, data):
                         if len(chunk.samples):
@@ -306,6 +307,11 @@ class RemoteEngine:
             if not heard:
                 raise RemoteError("its answer has no audio in it")
 
+    def _silent(self, heard: bool) -> str:
+        if heard:
+            return f"no audio for {self._idle_timeout:g} s (idle_timeout)"
+        return f"no audio within {self._first_audio_timeout:g} s (first_audio_timeout)"
+
     async def _refusal(
         self, response: aiohttp.ClientResponse, request: SynthesisRequest
     ) -> TTSError:
@@ -315,7 +321,8 @@ class RemoteEngine:
         if isinstance(error, VoiceNotFoundError):
             with suppress(TTSError):  # then it is told without them
                 known = await self.voices()
-                return VoiceNotFoundError(error.voice, [voice.id for voice in known])
+                asked = next((n for n, i in self._ids.items() if i == error.voice), error.voice)
+                return VoiceNotFoundError(asked, [voice.id for voice in known])
         return error
 
     async def _fetch(self, call: HttpCall, timeout: float | None = None) -> HttpReply:
@@ -359,8 +366,9 @@ class RemoteEngine:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
         )
         response: aiohttp.ClientResponse | None = None
+        why = " (first_audio_timeout)" if timeout == self._first_audio_timeout else ""
         try:
-            async with _within(timeout, f"no answer within {timeout:g} s") as limit:
+            async with _within(timeout, f"no answer within {timeout:g} s{why}") as limit:
                 connections.limits.add(limit)
                 try:
                     response = await (connections.surely(asking) if hear_out else asking)
@@ -368,9 +376,13 @@ class RemoteEngine:
                     connections.limits.discard(limit)
             connections.responses.add(response)
             yield response
+        except aiohttp.ClientConnectorError:
+            connections.forget_addresses()  # or all retries would go where nobody is any more
+            raise
         except (asyncio.CancelledError, GeneratorExit):
             done = hear_out or (response and response.closed)
-            if self._base.startswith("https:") and not done:
+            # Not to a server that does one thing at a time, and would be kept from speaking.
+            if self._base.startswith("https:") and self._dialect.max_in_flight != 1 and not done:
                 connections.warm(self.prewarm)
             raise
         finally:
@@ -428,7 +440,8 @@ class RemoteEngine:
             case aiohttp.ClientPayloadError():
                 return UnreachableError("its answer is cut short")
             case aiohttp.ClientError() | OSError():
-                return UnreachableError(str(error))
+                hint = " (is it http://?)" if "WRONG_VERSION_NUMBER" in str(error) else ""
+                return UnreachableError(f"{error}{hint}")
             case ValueError():
                 return RemoteError(str(error))
             case _:
@@ -457,6 +470,7 @@ class _Connections:
     """Of those that wait for an answer to begin."""
     _unheard: set[asyncio.Future[Any]] = field(default_factory=set)
     _closed: bool = False
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _warm_at: asyncio.TimerHandle | None = None
     _warming: asyncio.Task[None] | None = None
 
@@ -469,11 +483,22 @@ class _Connections:
         connector: aiohttp.BaseConnector = (
             aiohttp.UnixConnector(socket, limit=0, keepalive_timeout=_KEEP_ALIVE)
             if socket
-            else aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, ttl_dns_cache=300)
+            else aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE)
         )
         session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         _open.add(session)
         return cls(session, owned=True)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait, unless everything is closed before."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    def forget_addresses(self) -> None:
+        """Have names looked up anew."""
+        if self.owned and isinstance(connector := self.session.connector, aiohttp.TCPConnector):
+            connector.clear_dns_cache()
 
     def warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
         """Replace a connection that was cut off, before somebody waits for its handshake.
@@ -505,7 +530,7 @@ class _Connections:
         self.loop.call_later(0, self._read_out, response)
 
     def _read_out(self, response: aiohttp.ClientResponse) -> None:
-        if self._closed:
+        if self._closing.is_set():
             response.close()
             return
         task = self.loop.create_task(_read_out(response))
@@ -520,7 +545,7 @@ class _Connections:
             self.read_out(asking.result())
 
     async def aclose(self) -> None:
-        self._closed = True
+        self._closing.set()
         try:
             if not self.loop.is_closed():
                 await self._end()
@@ -565,9 +590,9 @@ async def _within(seconds: float, complaint: str) -> AsyncGenerator[asyncio.Time
         raise TimeoutError(complaint) from error
 
 
-async def _next(response: aiohttp.ClientResponse, seconds: float) -> bytes:
+async def _next(response: aiohttp.ClientResponse, seconds: float, complaint: str) -> bytes:
     """The next bytes of the body; none at its end."""
-    async with _within(max(0.0, seconds), "it stopped answering"):
+    async with _within(max(0.0, seconds), complaint):
         return await response.content.readany()
 
 
@@ -580,6 +605,13 @@ def _chunks(reader: ReplyReader, data: bytes) -> Iterator[AudioChunk]:
         yield from reader.push(data[start : start + _PIECE])
     if not data:
         yield from reader.flush()
+
+
+def _asked_where(error: TTSError, response: aiohttp.ClientResponse) -> TTSError:
+    """The error, with the address where it says that there is nothing there."""
+    if error.status_code in (404, 405) and not isinstance(error, VoiceNotFoundError):
+        error.args = (f"{error} (asked for {response.method} {response.url})",)
+    return error
 
 
 def _is_ok(status: int) -> bool:
@@ -631,8 +663,12 @@ async def _clip(reference: Path | bytes, transcript: str) -> Clip:
 
 def _above_0(**settings: float | None) -> None:
     for name, value in settings.items():
-        if value is not None and not 0 < value < math.inf:
-            raise InvalidRequestError(f"{name} can't be {value}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise InvalidRequestError(f"{name} can't be {value!r}")
+
+
+_PLAIN = re.compile(r"[^\s\x00-\x1f\x7f]+")
 
 
 def _address(url: str) -> tuple[str, str | None]:
@@ -651,7 +687,7 @@ def _address(url: str) -> tuple[str, str | None]:
         raise InvalidRequestError(f"{url!r} is no address: {error}") from error
     if parts.scheme == "unix" and parts.path.startswith("/") and not parts.netloc:
         return "http://localhost", parts.path
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _PLAIN.fullmatch(url):
         raise InvalidRequestError(f"{url!r} is not http://, https:// or unix:/// with a path")
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path}", None

@@ -36,7 +36,7 @@ class Speaker:
     def __init__(self, engine: Engine | str, *, early: bool = True, patience: float = 10.0) -> None:
         self.early = early
         self.patience = patience
-        self.name = engine if isinstance(engine, str) else type(_innermost(engine)).__name__
+        self.name = engine if isinstance(engine, str) else _name(engine)
         self._spec = engine if isinstance(engine, str) else None
         self._lock = threading.Lock()
         self._engine: TimedEngine | None = None
@@ -83,6 +83,11 @@ class Speaker:
     def reads_pronunciations(self) -> bool:
         """Whether the engine takes ``[word](/ipa/)``. Known once it is open."""
         return bool(getattr(_innermost(self._engine), "reads_pronunciations", False))
+
+    def told(self, error: Exception) -> str:
+        """What went wrong and with which engine, which a server's errors say themselves."""
+        message, name = str(error), _name(self._engine) if self._engine else self.name
+        return message if message.startswith((name, self.name)) else f"{self.name}: {message}"
 
     async def aclose(self) -> None:
         """Let go of an engine that was opened by name. It may be opened again."""
@@ -165,6 +170,11 @@ def _leave(spec: str) -> TimedEngine | None:
         shared = _shared[spec]
         shared.users -= 1
         return None if shared.users else _shared.pop(spec).engine
+
+
+def _name(engine: object) -> str:
+    inner = _innermost(engine)
+    return str(getattr(inner, "name", "") or type(inner).__name__)
 
 
 def _innermost(engine: object) -> object:

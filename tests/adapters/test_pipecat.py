@@ -745,7 +745,7 @@ async def test_a_switcher_moves_on_after_three_turns_without_sound() -> None:
 async def test_a_voice_that_does_not_exist_is_reported_at_the_start() -> None:
     tts = EngineTTSService("tone", settings=EngineTTSSettings(voice="bob"))
     async with Call(tts) as call:
-        assert call.errors[0].error == "tone can't speak: no voice 'bob'; available: tone"
+        assert call.errors[0].error == "tone: no voice 'bob'; available: tone"
         assert call.errors[0].category is ErrorCategory.INVALID_REQUEST
         await call.send(*turn("Silence."))
         await call.after(LLMFullResponseEndFrame)

@@ -346,7 +346,7 @@ MANY_CHANNELS = zlib.decompress(
         "j2GijGsNs8dva6rdvQIQNOkMpAD3DI/RuUBQDINZRV"
     )
 )
-"""A damaged frame of AAC that claims dozens of channels; to ask PyAV for its samples ends the process."""
+"""A damaged frame of AAC that claims dozens of channels. PyAV, asked for its samples, crashes."""
 
 
 def test_more_channels_than_can_be_read_are_refused() -> None:

@@ -108,14 +108,14 @@ def test_what_came_before_a_failure_is_given_before_it_is_raised() -> None:
         return [chunk(0.5)]
 
     for end in (b'{"error": 1}\n', b"nonsense\n"):
-        reader = JsonLines(note, lambda: [])
+        reader = JsonLines(note, list)
         assert len(reader.push(b"{}\n{}\n" + end + b"{}\n")) == 2
         with pytest.raises((RemoteError, ValueError)):
             reader.push(b"{}\n")
         with pytest.raises((RemoteError, ValueError)):
             reader.flush()
         with pytest.raises((RemoteError, ValueError)):
-            JsonLines(note, lambda: []).push(end)
+            JsonLines(note, list).push(end)
 
 
 def test_base64_is_read_and_written() -> None:

@@ -386,12 +386,13 @@ async def test_a_server_without_captions_is_answered_with_the_way_out(status: in
         with pytest.raises(RemoteError) as raised:
             await spoken(engine, HELLO)
         plain = RemoteEngine(KokoroDialect(captions=False), server.url, name="k")
-        with pytest.raises(RemoteError, match=f"^k: {status}: Not Found$"):
+        with pytest.raises(RemoteError, match=rf"^k: {status}: Not Found \(asked"):
             await spoken(plain, HELLO)
         await engine.aclose()
         await plain.aclose()
     assert str(raised.value) == (
         f"k: {status}: no /dev/captioned_speech there; captions=False does without it"
+        f" (asked for POST {server.url}/dev/captioned_speech)"
     )
     assert raised.value.status_code == status
     assert [call.path for call in server.calls] == ["/dev/captioned_speech", "/v1/audio/speech"]

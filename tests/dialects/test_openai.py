@@ -375,7 +375,7 @@ ERRORS: list[tuple[int, bytes, str, type[TTSError]]] = [
     (
         502,
         b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\nnginx</body>",
-        "502: 502 Bad Gateway",
+        "502: Bad Gateway",
         RemoteError,
     ),
     (

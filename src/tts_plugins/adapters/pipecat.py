@@ -214,9 +214,7 @@ class EngineTTSService(TTSService):
             raise
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
             self._may_recover = not getattr(error, "permanent", False)
-            named = isinstance(error, RemoteError)  # says itself which server it is about
-            message = str(error) if named else f"{self._speaker.name}: {error}"
-            yield ErrorFrame(message, exception=error)
+            yield ErrorFrame(self._speaker.told(error), exception=error)
 
     async def setup(  # type: ignore[override]  # as in Pipecat itself
         self, setup: FrameProcessorSetup
@@ -232,7 +230,7 @@ class EngineTTSService(TTSService):
         except Exception as error:  # noqa: BLE001  an engine's own code: anything may come
             self._may_recover = not getattr(error, "permanent", False)
             await self.push_error(
-                f"{self._speaker.name} can't speak: {error}",
+                self._speaker.told(error),
                 exception=error,
                 force_treat_as_permanent=not self._may_recover,
             )

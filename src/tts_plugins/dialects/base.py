@@ -236,7 +236,8 @@ def read_json(reply: HttpReply) -> Any:
 
 def status_error(reply: HttpReply, said: str) -> TTSError:
     """The error of a status that means the same in every dialect."""
-    said = said or _phrase(reply.status)
+    # A page's title often begins with the status.
+    said = said.removeprefix(str(reply.status)).lstrip(": ") or _phrase(reply.status)
     if reply.status == 429:
         wait = retry_after(reply)
         return OverloadedError(f"429: {said}", retry_after=0.5 if wait is None else wait)
