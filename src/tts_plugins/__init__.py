@@ -1,7 +1,8 @@
 """Voices for voice agents: one engine contract, and adapters for the frameworks that speak.
 
 What is here is light. A turn of a conversation is in ``tts_plugins.turn``, the frameworks'
-services are in ``tts_plugins.adapters``, and the contract's checker in ``tts_plugins.testing``.
+services are in ``tts_plugins.adapters``, an engine on a server in ``tts_plugins.remote``, several
+engines as one in ``tts_plugins.fallback``, and the contract's checker in ``tts_plugins.testing``.
 """
 
 from tts_plugins.engine import BlockingEngine, Engine, VoiceCloner, warm_up
@@ -12,7 +13,10 @@ from tts_plugins.errors import (
     InvalidRequestError,
     MissingDependencyError,
     OverloadedError,
+    RemoteError,
+    RemoteTimeoutError,
     TTSError,
+    UnreachableError,
     UnreadableTextWarning,
     UnspeakableTextError,
     VoiceNotFoundError,
@@ -31,10 +35,13 @@ __all__ = [
     "InvalidRequestError",
     "MissingDependencyError",
     "OverloadedError",
+    "RemoteError",
+    "RemoteTimeoutError",
     "Samples",
     "Scheduler",
     "SynthesisRequest",
     "TTSError",
+    "UnreachableError",
     "UnreadableTextWarning",
     "UnspeakableTextError",
     "Voice",

@@ -52,12 +52,13 @@ class BlockingEngine(Protocol):
 class VoiceCloner(Protocol):
     """An engine that can learn a voice from a recording."""
 
-    async def clone(self, name: str, reference: Path | bytes) -> Voice:
+    async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``; the voice is usable at once.
 
         Args:
             name: The id of the new voice.
             reference: A path to an audio file, or the bytes of one.
+            transcript: What is said in it, for engines that need to know.
         """
         ...
 
