@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import os
 import random
 import ssl
@@ -21,21 +22,24 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.fakes import ScriptedEngine, tone
 from tests.faults import FAULTS, PCM, hangs, ok, sends, speaks, status, whole
 from tests.servers import Answer, Call, Line, Server, by_path, certificate, in_turn, serving
 from tts_plugins import remote
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.dialects.base import Clip, Dialect, HttpCall, HttpReply, ReplyReader
 from tts_plugins.dialects.openai import OpenAIDialect
-from tts_plugins.engine import VoiceCloner, warm_up
+from tts_plugins.engine import Engine, VoiceCloner, warm_up
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
     RemoteError,
+    RemoteTimeoutError,
     TTSError,
     UnspeakableTextError,
     VoiceNotFoundError,
 )
+from tts_plugins.fallback import FallbackEngine
 from tts_plugins.remote import RemoteEngine
 from tts_plugins.testing import check_engine
 from tts_plugins.types import SynthesisRequest
@@ -66,6 +70,12 @@ async def heard(engine: RemoteEngine, request: SynthesisRequest = HELLO) -> byte
         async for chunk in stream:
             pcm += to_s16(chunk.samples)
     return bytes(pcm)
+
+
+async def heard_of(engine: Engine) -> bytes:
+    """The same, however long it takes."""
+    async with aclosing(engine.stream(HELLO)) as stream:
+        return b"".join([to_s16(chunk.samples) async for chunk in stream])
 
 
 async def soon(condition: Callable[[], object]) -> None:
@@ -182,6 +192,73 @@ async def test_a_request_that_waits_to_ask_again_ends_when_the_engine_is_closed(
         assert server.asked <= 2
 
 
+class Stubborn(OpenAIDialect):
+    """Of a server that doesn't stop when its client leaves."""
+
+    hear_out = True
+
+
+@pytest.mark.parametrize("dialect", [OpenAIDialect, Stubborn])
+@pytest.mark.parametrize("given", [False, True])
+async def test_closed_while_it_waits_for_an_answer_a_stream_ends_at_once_and_says_so(
+    dialect: type[OpenAIDialect], given: bool
+) -> None:
+    tasks = asyncio.all_tasks()
+    async with serving(hangs) as server, aiohttp.ClientSession() as session:
+        engine = RemoteEngine(dialect(), server.url, session=session if given else None, name="S")
+        speaking = asyncio.create_task(heard(engine))
+        await soon(lambda: server.asked)
+        async with asyncio.timeout(1.0):
+            await engine.aclose()
+            with pytest.raises(EngineError) as caught:
+                await speaking
+        assert type(caught.value) is EngineError
+        assert str(caught.value) == "S: the engine was closed"
+        await soon(lambda: server.open == 0)
+        await soon(lambda: asyncio.all_tasks() == tasks)
+
+
+async def test_closed_in_its_pause_a_stream_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pausing = asyncio.Event()
+
+    def long(error: TTSError, attempt: int) -> float:
+        pausing.set()
+        return 60.0
+
+    monkeypatch.setattr(remote, "_LONGEST_PAUSE", 100.0)
+    monkeypatch.setattr(remote, "_pause", long)
+    async with talking(status(500)) as (engine, server):
+        speaking = asyncio.create_task(heard(engine))
+        async with asyncio.timeout(1.0):
+            await pausing.wait()
+            await engine.aclose()
+            with pytest.raises(EngineError, match=r"^S: the engine was closed; open it again$"):
+                await speaking
+        assert server.asked == 1
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+async def test_a_closing_that_was_cut_off_can_be_repeated(steps: int) -> None:
+    tasks = asyncio.all_tasks()
+    async with serving(FAULTS["silence mid-stream"]) as server:
+        engine = RemoteEngine(Stubborn(), server.url)
+        async with aclosing(engine.stream(HELLO)) as stream:
+            await anext(stream)
+        (connections,) = engine._connections.values()
+        await soon(lambda: connections._unheard)
+        closing = asyncio.create_task(engine.aclose())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await engine.aclose()
+        assert connections.session.closed
+        assert engine._connections == {}
+        await soon(lambda: server.open == 0)
+    await soon(lambda: asyncio.all_tasks() == tasks)
+    gc.collect()  # which would complain
+
+
 async def test_a_unix_socket_is_an_address(tmp_path: Path) -> None:
     async with serving(speaks, path=tmp_path / "tts.sock") as server:
         assert server.url == f"unix://{tmp_path}/tts.sock"
@@ -256,6 +333,92 @@ asyncio.run(main())
     assert (out.stdout, out.stderr) == ("4800\n", "")
 
 
+FORKS = """
+import asyncio, os, sys, threading
+sys.path.insert(0, ".")
+from tests.test_remote import engine_at, heard
+
+engine = engine_at(sys.argv[1], retries=0)
+
+def speak():
+    print(len(asyncio.run(heard(engine))))
+
+speaking = threading.Thread(target=speak)
+speaking.start()
+sys.stdin.readline()  # by now there is an answer
+if not (child := os.fork()):
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+speaking.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+async def test_a_forked_child_that_ends_leaves_its_parents_stream_whole() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def in_two(line: Line, call: Call) -> None:
+        line.head(content_type="audio/pcm")
+        await line.chunk(PCM)
+        asked.set()
+        await go_on.wait()
+        await line.chunk(PCM)
+        line.end()
+
+    async with serving(in_two) as server:
+        command = [sys.executable, "-W", "ignore", "-c", FORKS, server.url]
+        forking = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert forking.stdin
+        assert forking.stdout
+        async with asyncio.timeout(4 * LATE):
+            await asked.wait()
+            forking.stdin.write(b"\n")
+            assert await forking.stdout.readline() == b"0\n"
+            go_on.set()
+            assert await forking.communicate() == (b"9600\n", b"")
+
+
+LEAVES = """
+import asyncio, sys
+sys.path.insert(0, ".")
+from tests.test_remote import HELLO, OpenAIDialect, RemoteEngine, Stubborn
+
+async def main():
+    dialect = Stubborn() if sys.argv[2] == "stubborn" else OpenAIDialect()
+    global engine
+    engine = RemoteEngine(dialect, sys.argv[1])
+    async for chunk in engine.stream(HELLO):
+        break
+    if sys.argv[3] == "a moment later":
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("when", ["at once", "a moment later"])
+@pytest.mark.parametrize("dialect", ["openai", "stubborn"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_stream_that_is_left_as_the_event_loop_ends_leaves_without_a_word(
+    scheme: str, dialect: str, when: str, tmp_path: Path
+) -> None:
+    tls, signed = certificate(tmp_path)
+    answer = FAULTS["silence mid-stream"]
+    async with serving(answer, tls=tls if scheme == "https" else None) as server:
+        leaving = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-c", LEAVES, server.url, dialect, when],
+            env=dict(os.environ, SSL_CERT_FILE=str(signed)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        async with asyncio.timeout(4 * LATE):
+            assert await leaving.communicate() == (b"done\n", b"")
+        assert server.asked == 1
+
+
 # Addresses and settings
 
 
@@ -304,6 +467,18 @@ def test_an_address_is_kept_apart_from_its_path(url: str, base: str) -> None:
         ("http:///path", "'http:///path' is not http://, https:// or unix:/// with a path"),
         ("unix://tts.sock", "'unix://tts.sock' is not http://, https:// or unix:/// with a path"),
         ("http://ho\nst", r"'http://ho\nst' is not http://, https:// or unix:/// with a path"),
+        ("http://ho st", "'http://ho st' is not http://, https:// or unix:/// with a path"),
+        ("http://host/\t", r"'http://host/\t' is not http://, https:// or unix:/// with a path"),
+        ("http://host ", "'http://host ' is not http://, https:// or unix:/// with a path"),
+        ("http://ho\xa0st", r"'http://ho\xa0st' is not http://, https:// or unix:/// with a path"),
+        (
+            "http://host/\x7f",
+            r"'http://host/\x7f' is not http://, https:// or unix:/// with a path",
+        ),
+        (
+            "http://host/\x1b[2J",
+            r"'http://host/\x1b[2J' is not http://, https:// or unix:/// with a path",
+        ),
         ("http://host:99999", "'http://host:99999' is no address: Port out of range 0-65535"),
         ("http://[::1", "'http://[::1' is no address: Invalid IPv6 URL"),
         ("https://s3cret@host", "a key doesn't belong in an address: use api_key="),
@@ -331,6 +506,17 @@ def test_what_can_not_be_an_address_is_refused(url: str, says: str) -> None:
         ({"connect_timeout": 0}, "connect_timeout can't be 0"),
         ({"first_audio_timeout": -1.0}, "first_audio_timeout can't be -1.0"),
         ({"idle_timeout": float("nan")}, "idle_timeout can't be nan"),
+        ({"idle_timeout": math.inf}, "idle_timeout can't be inf"),
+        ({"first_audio_timeout": "5"}, "first_audio_timeout can't be '5'"),
+        ({"connect_timeout": True}, "connect_timeout can't be True"),
+        ({"max_in_flight": math.nan}, "max_in_flight can't be nan"),
+        ({"max_in_flight": math.inf}, "max_in_flight can't be inf"),
+        ({"max_in_flight": "2"}, "max_in_flight can't be '2'"),
+        ({"max_in_flight": True}, "max_in_flight can't be True"),
+        ({"per_second": math.nan}, "per_second can't be nan"),
+        ({"per_second": math.inf}, "per_second can't be inf"),
+        ({"per_second": "9"}, "per_second can't be '9'"),
+        ({"per_second": False}, "per_second can't be False"),
     ],
 )
 def test_what_could_never_work_is_refused_where_it_is_written(
@@ -345,6 +531,19 @@ async def test_a_session_and_a_unix_socket_are_not_both_given() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(InvalidRequestError, match="brings its own Unix socket"):
             engine_at("unix:///tts.sock", session=session)
+
+
+async def test_a_session_of_another_event_loop_is_refused() -> None:
+    async def made() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession()
+
+    session = await asyncio.to_thread(asyncio.run, made())
+    async with talking(speaks, session=session) as (engine, server):
+        with pytest.raises(InvalidRequestError) as caught:
+            await heard(engine)
+        assert str(caught.value) == "the session was made in another event loop than this"
+        assert server.connections == []
+    await session.close()
 
 
 async def test_it_is_an_engine_and_can_clone() -> None:
@@ -379,6 +578,186 @@ async def test_no_more_requests_are_out_than_were_agreed() -> None:
             await engine.aclose()
 
 
+async def test_the_most_urgent_of_those_who_wait_is_next() -> None:
+    go_on = asyncio.Event()
+
+    async def held(line: Line, call: Call) -> None:
+        await go_on.wait()
+        await speaks(line, call)
+
+    async with talking(held, max_in_flight=1) as (engine, server):
+        speaking = []
+        for text, due in (("First.", 0.0), ("Calm.", 50.0), ("Urgent.", 5.0)):
+            speaking.append(asyncio.create_task(heard(engine, SynthesisRequest(text, due=due))))
+            await asyncio.sleep(0)
+        await soon(lambda: server.asked)
+        go_on.set()
+        await asyncio.gather(*speaking)
+        assert [call.json["input"] for call in server.calls] == ["First.", "Urgent.", "Calm."]
+
+
+async def test_no_more_requests_are_let_in_within_a_second_than_were_agreed() -> None:
+    async with talking(speaks, per_second=0.001) as (engine, server):
+        assert await heard(engine) == PCM
+        second = asyncio.create_task(heard(engine))
+        await asyncio.wait([second], timeout=0.05)
+        await interrupted(second)
+        assert server.asked == 1
+
+
+# Pauses
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that are made before a request is repeated. They take no time."""
+    made: list[float] = []
+
+    async def rest(_: object, seconds: float) -> None:
+        made.append(seconds)
+
+    monkeypatch.setattr(remote._Connections, "rest", rest)
+    return made
+
+
+@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize(
+    ("asked_for", "requests"), [("0.5", 4), ("1", 3), ("2", 2), ("2.6", 1), ("4", 1), ("3600", 1)]
+)
+async def test_the_pauses_that_a_server_asks_for_are_waited_out_up_to_a_limit_in_all(
+    asked_for: str, requests: int, code: int, rests: list[float]
+) -> None:
+    async with talking(status(code, retry_after=asked_for)) as (engine, server):
+        with pytest.raises(TTSError, match=f"^S: {code}: as you asked for$") as caught:
+            await heard(engine)
+        assert getattr(caught.value, "retry_after", None) == float(asked_for)
+        assert server.asked == requests
+    assert len(rests) == requests - 1
+    assert all(float(asked_for) <= rest <= float(asked_for) + 0.1 for rest in rests)
+    assert sum(rests) <= 2.5
+
+
+async def test_where_a_server_asks_for_a_long_pause_the_next_engine_speaks_at_once(
+    rests: list[float],
+) -> None:
+    now = [100.0]
+    async with talking(in_turn(status(429, retry_after="4"), speaks)) as (engine, server):
+        spare = ScriptedEngine(tone(0.2))
+        both = FallbackEngine([engine, spare], rest=30.0, clock=lambda: now[0])
+        assert len(await heard_of(both)) == 9600
+        assert (server.asked, rests) == (1, [])
+        now[0] += 3.9
+        assert len(await heard_of(both)) == 9600
+        assert (server.asked, len(spare.requests)) == (1, 2)
+        now[0] += 0.2
+        assert await heard_of(both) == PCM
+        assert (server.asked, len(spare.requests)) == (2, 2)
+
+
+# How long it is waited for
+
+
+Pass = Callable[[float], None]
+
+
+@pytest.fixture
+async def let_pass(monkeypatch: pytest.MonkeyPatch) -> Pass:
+    """Lets seconds pass for the event loop, in no time."""
+    loop = asyncio.get_running_loop()
+    time_of, passed = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: time_of() + passed[0])
+
+    def let_pass(seconds: float) -> None:
+        passed[0] += seconds
+
+    return let_pass
+
+
+async def still_waits(waiting: asyncio.Future[Any]) -> bool:
+    await asyncio.wait([waiting], timeout=0.02)
+    return not waiting.done()
+
+
+async def given_up(waiting: asyncio.Future[Any]) -> str:
+    await asyncio.wait([waiting], timeout=1.0)
+    assert waiting.done()
+    with pytest.raises(RemoteTimeoutError) as caught:
+        await waiting
+    return str(caught.value)
+
+
+async def test_an_answer_is_waited_for_as_long_as_the_first_audio(let_pass: Pass) -> None:
+    async with talking(hangs, first_audio_timeout=10.0) as (engine, server):
+        waiting = asyncio.ensure_future(anext(engine.stream(HELLO)))
+        await soon(lambda: server.asked)
+        let_pass(9.5)
+        assert await still_waits(waiting)
+        let_pass(0.5)
+        assert await given_up(waiting) == "S: no answer within 10 s (first_audio_timeout)"
+
+
+async def test_the_first_audio_is_waited_for_from_the_request_on(let_pass: Pass) -> None:
+    go_on = asyncio.Event()
+
+    async def headers_only(line: Line, call: Call) -> None:
+        await go_on.wait()
+        line.head(content_type="audio/pcm")
+
+    async with talking(headers_only, first_audio_timeout=10.0) as (engine, server):
+        waiting = asyncio.ensure_future(anext(engine.stream(HELLO)))
+        await soon(lambda: server.asked)
+        let_pass(6.0)
+        go_on.set()
+        await soon(lambda: any(c.responses for c in engine._connections.values()))
+        let_pass(3.5)
+        assert await still_waits(waiting)
+        let_pass(0.5)
+        assert await given_up(waiting) == "S: no audio within 10 s (first_audio_timeout)"
+
+
+async def test_more_audio_is_waited_for_as_long_as_was_said(let_pass: Pass) -> None:
+    async with talking(FAULTS["silence mid-stream"], idle_timeout=7.5) as (engine, _):
+        stream = engine.stream(HELLO)
+        await anext(stream)
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        let_pass(7.0)
+        assert await still_waits(waiting)
+        let_pass(0.5)
+        assert await given_up(waiting) == "S: no audio for 7.5 s (idle_timeout)"
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_how_long_an_utterance_takes_in_all_is_nobodys_business(
+    given: bool, let_pass: Pass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_PIECE", 2 * len(PCM))
+    go_on = asyncio.Semaphore(0)
+
+    async def at_length(line: Line, call: Call) -> None:
+        line.head(content_type="audio/pcm")
+        for _ in range(200):
+            await go_on.acquire()
+            await line.chunk(2 * PCM)
+        line.end()
+
+    short = aiohttp.ClientTimeout(total=20.0, sock_read=1.0)
+    async with (
+        serving(at_length) as server,
+        aiohttp.ClientSession(timeout=short) as session,
+    ):
+        engine = engine_at(server.url, session=session if given else None)
+        waiting = asyncio.create_task(heard_of(engine))
+        await soon(lambda: server.asked)
+        for _ in range(200):
+            let_pass(2.0)  # ten times as long as it is
+            await asyncio.sleep(0)
+            go_on.release()
+            await asyncio.sleep(0.0005)
+        assert await waiting == 400 * PCM
+        await engine.aclose()
+
+
 # The key
 
 KEY = "sk-proj-Secret0123456789+/=-_.Secret"
@@ -394,6 +773,9 @@ def echoes(text: str) -> dict[str, Answer]:
     return {
         "in a refusal": status(401, quoted),
         "in a refusal, at the cut": status(401, filled, content_type="text/plain"),
+        "in a refusal, its second half": status(
+            401, b"Invalid key: ..." + raw[len(raw) // 2 :], content_type="text/plain"
+        ),
         "in a refusal that is retried": status(503, quoted),
         "in a 429": status(429, quoted, retry_after="99"),
         "about the voice": status(404, b'{"detail": "voice not found: ' + raw.replace(b'"', b"")),
@@ -480,6 +862,24 @@ async def test_the_key_does_not_follow_to_another_host(code: int) -> None:
             assert caught.value.status_code == code
             assert server.asked == 1
         assert elsewhere.connections == []
+
+
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("http://x/\x1b[2J\x9b1A\tnow", "http://x/ [2J 1A now"),
+        ("http://x/" + "y" * 400, "http://x/" + "y" * 268 + "..."),
+        ("", "nowhere"),
+    ],
+)
+async def test_where_a_redirect_leads_is_quoted_as_what_a_stranger_said(
+    location: str, told: str
+) -> None:
+    async with talking(status(307, location=location)) as (engine, _):
+        with pytest.raises(RemoteError) as caught:
+            await heard(engine)
+        assert str(caught.value) == f"S: 307: it moved to {told}: use that address"
+        assert len(told) <= 300
 
 
 @pytest.mark.parametrize("key", ["s3cret\nx: y", "s3cr\x00et", "s3cr\u00e9t", "s3cr\x7fet"])
@@ -611,6 +1011,17 @@ async def test_a_cloned_voice_is_usable_at_once_by_its_name() -> None:
         assert b'filename="clip.wav"' in learnt.body
         assert await heard(engine, SynthesisRequest("Hello.", voice="me")) == PCM
         assert server.calls[-1].json["voice"] == {"id": "voice_1"}
+
+
+async def test_a_cloned_voice_that_is_refused_is_told_by_its_name() -> None:
+    studio = Studio()
+    async with talking(studio.answer) as (engine, server):
+        await engine.clone("me", b"RIFF and so on")
+        server.answer = by_path({SPEECH: FAULTS["an unknown voice"], "GET /v1/audio/voices": lists})
+        with pytest.raises(VoiceNotFoundError) as caught:
+            await heard(engine, SynthesisRequest("Hello.", voice="me"))
+        assert str(caught.value) == "no voice 'me'; available: ann, bob"
+        assert caught.value.voice == "me"
 
 
 async def test_a_recording_is_sent_once_whoever_asks_and_however_often(tmp_path: Path) -> None:
@@ -870,9 +1281,13 @@ async def test_two_hundred_faults_and_interruptions_leave_nothing(
 # Spare connections
 
 
+class OneAtATime(OpenAIDialect):
+    max_in_flight = 1
+
+
 @asynccontextmanager
 async def secured(
-    answer: Answer, directory: Path
+    answer: Answer, directory: Path, dialect: Dialect | None = None
 ) -> AsyncGenerator[tuple[RemoteEngine, Server], None]:
     tls, signed = certificate(directory)
     trust = ssl.create_default_context(cafile=str(signed))
@@ -880,7 +1295,7 @@ async def secured(
         serving(answer, tls=tls) as server,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session,
     ):
-        engine = engine_at(server.url, session=session)
+        engine = RemoteEngine(dialect or OpenAIDialect(), server.url, session=session)
         yield engine, server
         await engine.aclose()
 
@@ -942,6 +1357,9 @@ async def test_closing_does_not_wait_for_a_spare_connection(tmp_path: Path) -> N
     await soon(lambda: asyncio.all_tasks() == tasks)
 
 
+# For the session's sockets, whose loop is gone before they are closed.
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_an_event_loop_that_ends_while_it_speaks_does_so_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -972,11 +1390,19 @@ async def test_without_tls_there_is_no_spare_connection() -> None:
         assert len(server.connections) == 1
 
 
+async def test_a_server_that_does_one_thing_at_a_time_is_not_kept_busy_by_a_spare_connection(
+    tmp_path: Path,
+) -> None:
+    async with secured(by_path({SPEECH: hangs}), tmp_path, OneAtATime()) as (engine, server):
+        speaking = asyncio.create_task(heard(engine))
+        await soon(lambda: server.asked)
+        await interrupted(speaking)
+        await soon(lambda: server.open == 0)
+        await asyncio.sleep(2 * remote._MOMENT)
+        assert len(server.connections) == 1
+
+
 # A server that stays occupied
-
-
-class Stubborn(OpenAIDialect):
-    hear_out = True
 
 
 @pytest.mark.parametrize("when", ["before headers", "mid-stream"])

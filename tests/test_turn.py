@@ -79,6 +79,42 @@ async def test_an_engine_without_words_gets_guessed_ones() -> None:
     assert not any(w.exact for w in found)
 
 
+def said(chunk: AudioChunk, *spoken: Word) -> AudioChunk:
+    return AudioChunk(chunk.samples, chunk.sample_rate, spoken)
+
+
+def by_chunk(chunks: list[AudioChunk]) -> list[list[str]]:
+    """The words that come with each chunk that isn't empty."""
+    return [[w.text for w in c.words] for c in chunks if len(c.samples) or c.words]
+
+
+async def test_words_that_are_reported_early_come_with_their_audio() -> None:
+    spoken = Word("One", 0, 0.0, 0.2), Word("two", 4, 0.25, 0.5), Word("three.", 8, 0.55, 0.8)
+    engine = ScriptedEngine(said(tone(0.2), *spoken), tone(0.2), tone(0.2), tone(0.2))
+    chunks = await all_of(Turn(engine, sample_rate=24000).say("One two three."))
+    assert by_chunk(chunks) == [["One"], ["two"], ["three."], []]
+    assert words(chunks) == list(spoken)
+
+
+async def test_a_word_waits_for_the_one_in_front_of_it() -> None:
+    late, soon = Word("One", 0, 0.3, 0.4), Word("two.", 4, 0.1, 0.2)
+    engine = ScriptedEngine(said(tone(0.2), late), said(tone(0.2), soon))
+    chunks = await all_of(Turn(engine, sample_rate=24000).say("One two."))
+    assert by_chunk(chunks) == [[], ["One", "two."]]
+
+
+@pytest.mark.parametrize("beyond", [0.5, 9.0, math.inf, math.nan])
+async def test_a_word_beyond_the_audio_is_guessed_to_end_with_it(beyond: float) -> None:
+    spoken = Word("One", 0, 0.0, 0.2), Word("two.", 4, beyond, beyond + 0.3)
+    engine = ScriptedEngine(said(tone(0.2), *spoken), tone(0.2))
+    turn = Turn(engine, sample_rate=24000)
+    chunks = await all_of(turn.say("One two."))
+    assert by_chunk(chunks) == [["One"], [], ["two."]]
+    assert words(chunks) == [Word("One", 0, 0.0, 0.2), Word("two.", 4, 0.4, 0.4, exact=False)]
+    engine.script = (said(tone(0.5), Word("Three.", 0, 0.1, 0.5)),)
+    assert words(await all_of(turn.say(" Three."))) == [Word("Three.", 9, 0.5, 0.9)]
+
+
 @pytest.mark.parametrize("text", ["", " \n ", "...", "\N{GRINNING FACE}", "*** — !"])
 async def test_nothing_to_say_is_a_breath_of_silence_and_no_request(text: str) -> None:
     engine = ScriptedEngine(tone(1))

@@ -83,7 +83,8 @@ _SECRET = 8
 """Characters of a key that give something away."""
 
 _MOMENT = 0.02
-"""Seconds after which a connection that was cut off is replaced: before a user is through."""
+"""Seconds after which a connection that was cut off is replaced, or its answer read to its end:
+before a user is through."""
 
 _UNHEARD = 30.0
 """Seconds for which an answer is read that nobody wants any more."""
@@ -521,13 +522,13 @@ class _Connections:
         except asyncio.CancelledError:
             task.add_done_callback(self._read_out_answer)
             self._unheard.add(task)
-            self.loop.call_later(_UNHEARD, task.cancel)
+            self.loop.call_later(0.0 if self._closing.is_set() else _UNHEARD, task.cancel)
             raise
 
     def read_out(self, response: aiohttp.ClientResponse) -> None:
         """Read an answer to its end that nobody wants any more."""
         # Begun by a timer, which is quiet if the event loop has ended by then.
-        self.loop.call_later(0, self._read_out, response)
+        self.loop.call_later(_MOMENT, self._read_out, response)
 
     def _read_out(self, response: aiohttp.ClientResponse) -> None:
         if self._closing.is_set():

@@ -169,7 +169,8 @@ class Turn:
                 yield self._emit(resampler.push(chunk.samples), _moved(words, base, start))
         if resampler:
             last = [
-                replace(w, start=min(w.start, heard), end=min(w.end, heard), exact=False)
+                # In this order a time that is no number is the end as well.
+                replace(w, start=min(heard, w.start), end=min(heard, w.end), exact=False)
                 for w in early
             ]
             yield self._emit(resampler.flush(), _moved(last, base, start))
