@@ -102,6 +102,17 @@ def test_a_message_carries_the_remedy() -> None:
     assert str(VoiceNotFoundError("bob", [])) == "no voice 'bob'; available: unknown"
 
 
+def test_of_thousands_of_voices_thirty_are_listed() -> None:
+    thirty = ", ".join(f"v{n}" for n in range(30))
+    for known, listed in (
+        (30, thirty),
+        (31, f"{thirty} and 1 more"),
+        (1030, f"{thirty} and 1000 more"),
+    ):
+        error = VoiceNotFoundError("bob", (f"v{n}" for n in range(known)))
+        assert str(error) == f"no voice 'bob'; available: {listed}"
+
+
 def test_what_a_server_asks_for_is_kept() -> None:
     assert OverloadedError("full", retry_after=2.0).retry_after == 2.0
     assert RemoteError("full", status_code=503, retry_after=3.0).retry_after == 3.0

@@ -417,6 +417,9 @@ def pitch(beep: Samples, rate: int) -> float:
         (RemoteError("bad gateway", status_code=502), 30),
         (OverloadedError("full", retry_after=2.5), 2.5),
         (OverloadedError("full", retry_after=90), 90),
+        (OverloadedError("full", retry_after=300), 300),
+        (OverloadedError("full", retry_after=86_400), 300),  # ten times what is usual
+        (RemoteError("starting", status_code=503, retry_after=86_400), 300),
         (OverloadedError("full", retry_after=0), 30),
         (OverloadedError("full", retry_after=-1), 30),
         (RemoteError("text too long", status_code=400), 0),

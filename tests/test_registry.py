@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from tests.dialects.openai_server import audio, s16, speaking
 from tests.servers import Call, by_path, certificate, serving
 from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
+from tts_plugins.fallback import FallbackEngine
 from tts_plugins.registry import check_spec, engine_names, open_engine
 from tts_plugins.remote import RemoteEngine
 from tts_plugins.scheduler import Scheduler
@@ -149,6 +150,75 @@ def test_an_address_without_a_dialect_is_answered_with_the_dialects() -> None:
         open_engine("http://localhost:8880")
     with pytest.raises(EngineNotFoundError, match=r"no engine 'opnai'; available: .*openai"):
         open_engine("opnai+http://localhost:8880")
+
+
+# Fallbacks and slips
+
+
+def members(engine: object) -> list[object]:
+    assert isinstance(engine, FallbackEngine)
+    return [member.engine for member in engine._members]
+
+
+def test_a_fallback_may_be_written_with_spaces() -> None:
+    first, second = members(open_engine(f"fallback: {ADDRESS} , tone "))
+    assert repr(first) == f"RemoteEngine('{ADDRESS}')"
+    assert isinstance(second, Scheduler)
+    check_spec(f"fallback: {ADDRESS} , tone ")
+
+
+@pytest.mark.parametrize("spec", ["fallback:", "fallback: ", "fallback:tone,", "fallback:,tone"])
+def test_a_fallback_that_lacks_an_engine_says_so(spec: str) -> None:
+    for look in (open_engine, check_spec):
+        with pytest.raises(InvalidRequestError) as raised:
+            look(spec)
+        assert str(raised.value) == f"{spec!r}: say which engines, with commas between them"
+
+
+async def test_the_schedulers_options_are_for_members_in_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Noting(Scheduler):
+        def __init__(self, engine: Any, **options: Any) -> None:
+            made.append(options)
+            super().__init__(engine, **options)
+
+    monkeypatch.setattr("tts_plugins.registry.Scheduler", Noting)
+    engine = open_engine(f"fallback:{ADDRESS},tone", workers=2, max_streams=1, max_ahead=3.0)
+    assert isinstance(members(engine)[0], RemoteEngine)
+    assert made == [{"workers": 2, "max_streams": 1, "max_ahead": 3.0}]
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("option", ["workers", "max_streams"])
+def test_the_schedulers_options_are_none_for_a_server_which_has_its_own(option: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'{option}'; options: .*max_in_flight"):
+        open_engine(ADDRESS, **{option: 1})
+    assert isinstance(open_engine(ADDRESS, max_ahead=3.0), RemoteEngine)
+
+
+def test_what_only_our_own_code_sets_is_not_listed_as_an_option() -> None:
+    for spec in (ADDRESS, "tone", "fallback:tone"):
+        with pytest.raises(InvalidRequestError, match=r"'pitch'; options: ") as raised:
+            open_engine(spec, pitch=3)
+        listed = str(raised.value).partition("options: ")[2].split(", ")
+        assert not {"clock", "engine", "engines", "name", "dialect", "url"} & {*listed}
+        assert len(listed) > 1
+
+
+def test_a_dialect_may_be_written_in_capitals() -> None:
+    assert repr(open_engine("OpenAI+http://localhost:8880")) == f"RemoteEngine('{ADDRESS}')"
+
+
+def test_an_address_without_a_scheme_is_answered_with_the_schemes() -> None:
+    for look in (open_engine, check_spec):
+        with pytest.raises(InvalidRequestError) as raised:
+            look("openai+localhost:8880")
+        assert str(raised.value) == (
+            "'openai+localhost:8880' lacks a scheme: http://, https:// or unix:///"
+        )
 
 
 # Keys

@@ -98,7 +98,7 @@ async def test_words_that_are_reported_early_come_with_their_audio() -> None:
 
 async def test_a_word_waits_for_the_one_in_front_of_it() -> None:
     late, soon = Word("One", 0, 0.3, 0.4), Word("two.", 4, 0.1, 0.2)
-    engine = ScriptedEngine(said(tone(0.2), late), said(tone(0.2), soon))
+    engine = ScriptedEngine(said(tone(0.2), late, soon), tone(0.2))
     chunks = await all_of(Turn(engine, sample_rate=24000).say("One two."))
     assert by_chunk(chunks) == [[], ["One", "two."]]
 
