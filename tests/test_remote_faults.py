@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import DefaultResolver
 
 from tests.faults import FAULTS, PCM, PLAYED, hangs, pieces, sends, speaks, status, whole
 from tests.servers import Answer, Call, Line, Server, certificate, in_turn, serving
@@ -212,6 +213,17 @@ async def test_what_is_only_odd_is_played_and_so_is_what_comes_after_it(name: st
         assert server.asked == 2
 
 
+async def test_what_comes_at_once_is_heard_in_pieces() -> None:
+    many = (PCM * 21)[:100_000]
+    async with (
+        broken(sends(whole(many, "content-type: audio/pcm"))) as (engine, _),
+        aclosing(engine.stream(HELLO)) as stream,
+    ):
+        pieces = [chunk.samples async for chunk in stream]
+    assert b"".join(map(to_s16, pieces)) == many
+    assert max(map(len, pieces)) <= 4096
+
+
 @pytest.mark.parametrize("by", [1, 2, 7])
 async def test_headers_may_come_in_pieces(by: int) -> None:
     head = whole(PCM, "content-type: audio/pcm").removesuffix(PCM)
@@ -277,6 +289,23 @@ async def test_what_works_the_second_time_has_worked(first: Answer) -> None:
     async with broken(in_turn(first, speaks)) as (engine, server):
         assert await heard(engine) == PCM
         assert server.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "says"),
+    [
+        (404, b"404 Not Found", "S: 404: Not Found"),
+        (404, b"404: Not Found", "S: 404: Not Found"),
+        (404, b"404", "S: 404: Not Found"),
+        (405, b"no such method", "S: 405: no such method"),
+    ],
+)
+async def test_where_nothing_is_the_address_is_told(code: int, body: bytes, says: str) -> None:
+    async with broken(status(code, body, content_type="text/plain")) as (engine, server):
+        asked = f"(asked for POST {server.url}/v1/audio/speech)"
+        assert str(await failing(engine)) == f"{says} {asked}"
+    async with broken(status(500, b"500 of them", content_type="text/plain")) as (engine, _):
+        assert str(await failing(engine)) == "S: 500: of them"
 
 
 async def test_it_is_asked_as_often_as_was_agreed() -> None:
@@ -416,6 +445,29 @@ async def test_a_name_that_nobody_knows_is_unreachable_until_somebody_does() -> 
         assert await heard(engine) == PCM
 
 
+async def test_a_name_is_looked_up_anew_where_nobody_answers_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = ["127.0.0.2", "127.0.0.1"]
+
+    async def resolve(
+        _: object, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = hosts.pop(0) if hosts[1:] else hosts[0]
+        return [
+            ResolveResult(
+                hostname=host, host=found, port=port, family=socket.AF_INET, proto=0, flags=0
+            )
+        ]
+
+    monkeypatch.setattr(DefaultResolver, "resolve", resolve)
+    async with serving(speaks) as server:
+        engine = speaking_to(server.url.replace("127.0.0.1", "speech.invalid"))
+        assert await heard(engine) == PCM
+        assert hosts == ["127.0.0.1"]
+        await engine.aclose()
+
+
 async def test_a_certificate_that_nobody_trusts_is_unreachable_until_somebody_does(
     tmp_path: Path,
 ) -> None:
@@ -442,9 +494,21 @@ async def test_tls_to_a_server_without_it_is_unreachable() -> None:
         error = await failing(engine)
         assert type(error) is UnreachableError
         assert str(error).startswith("S: Cannot connect to host 127.0.0.1")
+        assert str(error).endswith(" (is it http://?)")
         assert (error.status_code, error.retryable, error.permanent) == (503, True, False)
         assert server.asked == 0
         await engine.aclose()
+
+
+async def test_a_proxy_that_refuses_is_unreachable_and_named() -> None:
+    async with (
+        serving(status(407)) as proxy,
+        aiohttp.ClientSession(proxy=proxy.url) as session,
+    ):
+        error = await failing(speaking_to("https://speech.invalid", session=session))
+        assert type(error) is UnreachableError
+        assert str(error) == "S: the proxy refuses: 407"
+        assert {call.method for call in proxy.calls} == {"CONNECT"}
 
 
 async def test_a_server_that_does_not_let_anybody_in_is_given_up() -> None:

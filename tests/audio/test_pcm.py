@@ -126,7 +126,18 @@ def test_any_size_of_pieces_gives_the_same_samples(size: int) -> None:
     assert np.array_equal(read(PcmReader(24_000), pieces(EVERY, size)), from_s16(EVERY))
 
 
-@pytest.mark.parametrize(("sample_rate", "channels"), [(0, 1), (-1, 1), (24_000, 0)])
-def test_audio_of_no_rate_or_no_channels_is_refused(sample_rate: int, channels: int) -> None:
+@pytest.mark.parametrize(
+    ("sample_rate", "channels"),
+    [(0, 1), (-1, 1), (24_000, 0), (1, 1), (3_999, 1), (768_001, 1), (24_000, 65)],
+)
+def test_audio_of_a_rate_or_channels_that_nobody_plays_is_refused(
+    sample_rate: int, channels: int
+) -> None:
     with pytest.raises(ValueError, match=f"{channels} channels at {sample_rate} Hz"):
         PcmReader(sample_rate, channels=channels)
+
+
+@pytest.mark.parametrize(("sample_rate", "channels"), [(4_000, 1), (768_000, 1), (24_000, 64)])
+def test_the_lowest_and_the_highest_are_read(sample_rate: int, channels: int) -> None:
+    reader = PcmReader(sample_rate, channels=channels)
+    assert reader.push(b"\x00\x40" * channels).tolist() == [0.5]

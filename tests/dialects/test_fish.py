@@ -295,6 +295,17 @@ def test_fish_audio_is_asked_in_msgpack_with_the_model_in_a_header() -> None:
     )
 
 
+@pytest.mark.parametrize("model", ["s1\nx: y", "s1\r\n", "s1\0", "s\u00e9"])
+def test_a_model_that_can_not_stand_in_a_header_is_refused(model: str) -> None:
+    for dialect, options in (
+        (FishCloudDialect(model=model), {}),
+        (FishCloudDialect(), {"model": model}),
+    ):
+        with pytest.raises(InvalidRequestError) as raised:
+            dialect.write_call(SynthesisRequest("Hi.", options=options))
+        assert str(raised.value) == f"no model is called {model!r}"
+
+
 def test_speed_and_volume_are_prosody() -> None:
     dialect = FishCloudDialect(volume=-6, normalize=False, latency="low", sample_rate=8000)
     options = {"normalize_loudness": False, "model": "s1", "temperature": 0}

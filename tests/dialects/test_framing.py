@@ -85,6 +85,15 @@ def test_events_come_however_they_are_cut(size: int) -> None:
     assert read(body, size, ServerSentEvents) == [{"a": 1}, {"b": "data: no"}]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_byte_order_mark_hides_nothing(size: int) -> None:
+    lines = b'\xef\xbb\xbf{"a":1}\n{"b":2}\n'
+    assert read(lines, size, JsonLines) == [{"a": 1}, {"b": 2}]
+    assert read(b"\xef\xbb\xbf\n" + lines[3:], size, JsonLines) == [{"a": 1}, {"b": 2}]
+    events = b'\xef\xbb\xbfdata: {"a":1}\n\ndata: {"b":2}\n\n'
+    assert read(events, size, ServerSentEvents) == [{"a": 1}, {"b": 2}]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -247,11 +248,8 @@ async def test_compressed_replies_are_the_tone_as_well(kind: str) -> None:
 
 
 async def heard(dialect: OpenAIDialect, reply: Reply) -> tuple[Samples, int]:
-    async with speaking(reply) as server:
-        engine = RemoteEngine(dialect, server.url)
-        chunks = await spoken(engine, HELLO)
-        await engine.aclose()
-    return joined(chunks)
+    async with speaking(reply) as server, aclosing(RemoteEngine(dialect, server.url)) as engine:
+        return joined(await spoken(engine, HELLO))
 
 
 def push_all(reader: ReplyReader, body: bytes, size: int) -> list[AudioChunk]:
@@ -267,6 +265,21 @@ def test_it_does_not_matter_how_a_reply_is_cut(reply: Reply, size: int) -> None:
     samples, rate = joined(chunks)
     assert rate == 24_000
     assert np.array_equal(samples, from_s16(s16()))
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "3999", "768001", "-1", "1e9", "99999999999", "fast"])
+async def test_a_stated_rate_that_can_not_be_is_not_taken(rate: str) -> None:
+    reply = audio(s16(), "audio/pcm", x_sample_rate=rate)
+    samples, sample_rate = await heard(OpenAIDialect(), reply)
+    assert (len(samples), sample_rate) == (24_000, 24_000)
+
+
+@pytest.mark.parametrize(
+    "reply", [audio(s16(), "audio/l16;rate=1"), audio(wav(1), "audio/wav")], ids=["l16", "wav"]
+)
+async def test_audio_of_a_rate_that_can_not_be_is_no_audio(reply: Reply) -> None:
+    with pytest.raises(RemoteError, match="audio of 1 channels at 1 Hz can't be played"):
+        await heard(OpenAIDialect(), reply)
 
 
 def test_events_come_as_soon_as_they_are_whole() -> None:
