@@ -7,7 +7,13 @@ from contextlib import aclosing
 import pytest
 
 from tests.fakes import ScriptedEngine, tone
-from tts_plugins.errors import EngineError, EngineNotFoundError
+from tts_plugins.errors import (
+    EngineError,
+    EngineNotFoundError,
+    OverloadedError,
+    RemoteError,
+    VoiceNotFoundError,
+)
 from tts_plugins.speaker import Speaker
 from tts_plugins.types import SynthesisRequest
 
@@ -113,3 +119,32 @@ async def test_closing_while_it_loads_leaves_nothing_open(monkeypatch: pytest.Mo
     go_on.set()
     await closing
     assert [engine.closed for engine in opened] == [True]
+
+
+class Called(ScriptedEngine):
+    name = "S"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RemoteError("S: 500: oops"), "S: 500: oops"),
+        (OverloadedError("S: 429: busy", retry_after=1.0), "S: 429: busy"),
+        (OverloadedError("busy", retry_after=1.0), "S: busy"),
+        (VoiceNotFoundError("bob", ["ann"]), "S: no voice 'bob'; available: ann"),
+        (EngineError("Speech is broken"), "S: Speech is broken"),
+        (KeyError("audio"), "S: 'audio'"),
+    ],
+)
+def test_an_error_is_told_with_the_engines_name_once(error: Exception, told: str) -> None:
+    assert Speaker(Called()).told(error) == told
+
+
+async def test_an_engine_opened_by_name_is_told_by_that_name() -> None:
+    spec = "openai+http://localhost:8880?model=x"
+    speaker = Speaker(spec)
+    await speaker.open()
+    assert speaker.told(EngineError("oops")) == f"{spec}: oops"
+    said = "openai+http://localhost:8880: 500: oops"
+    assert speaker.told(RemoteError(said)) == said
+    await speaker.aclose()

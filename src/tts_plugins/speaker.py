@@ -87,7 +87,8 @@ class Speaker:
     def told(self, error: Exception) -> str:
         """What went wrong and with which engine, which a server's errors say themselves."""
         message, name = str(error), _name(self._engine) if self._engine else self.name
-        return message if message.startswith((name, self.name)) else f"{self.name}: {message}"
+        named = message.startswith((f"{name}: ", f"{self.name}: "))
+        return message if named else f"{self.name}: {message}"
 
     async def aclose(self) -> None:
         """Let go of an engine that was opened by name. It may be opened again."""

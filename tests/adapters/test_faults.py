@@ -170,6 +170,23 @@ async def test_pipecat_hears_what_kind_of_fault_it_was_and_the_next_turn_speaks(
         assert len(call.audio) == audio + WHOLE
 
 
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("500", "S: 500: as you asked for"),
+        ("429", "S: 429: as you asked for"),
+        ("an unknown voice", "S: no voice 'bob'; available: alloy, "),
+    ],
+)
+async def test_pipecat_tells_once_which_server_it_was(fault: str, says: str) -> None:
+    async with talking(FAULTS[fault], fault) as (engine, _):
+        async with Call(EngineTTSService(engine), rate=RATE) as call:
+            await call.send(*turn("One two."))
+            await call.after(LLMFullResponseEndFrame)
+        assert call.errors[0].error.count("S: ") == 1
+        assert says in call.errors[0].error
+
+
 @pytest.mark.parametrize("fault", ["500", "reset mid-stream", "silence before headers", "HTML"])
 async def test_pipecat_speaks_the_rest_of_a_turn_in_which_a_sentence_failed(fault: str) -> None:
     context = LLMContext()
