@@ -218,6 +218,22 @@ async def test_closed_while_it_waits_for_an_answer_a_stream_ends_at_once_and_say
         await soon(lambda: asyncio.all_tasks() == tasks)
 
 
+@pytest.mark.parametrize("given", [False, True])
+async def test_closed_right_behind_an_interruption_nothing_is_left(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_MOMENT", 60.0)  # which nobody waits for
+    tasks = asyncio.all_tasks()
+    async with serving(FAULTS["silence mid-stream"]) as server, aiohttp.ClientSession() as session:
+        engine = RemoteEngine(Stubborn(), server.url, session=session if given else None)
+        async with aclosing(engine.stream(HELLO)) as stream:
+            await anext(stream)
+        await engine.aclose()
+        await soon(lambda: server.open == 0)
+    await soon(lambda: asyncio.all_tasks() == tasks)
+    gc.collect()  # which would complain
+
+
 async def test_closed_in_its_pause_a_stream_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pausing = asyncio.Event()
 

@@ -469,8 +469,9 @@ class _Connections:
     """Held while a voice is enrolled, so that two who ask at once enrol it once."""
     limits: set[asyncio.Timeout] = field(default_factory=set)
     """Of those that wait for an answer to begin."""
+    _left: set[aiohttp.ClientResponse] = field(default_factory=set)
+    """Those that nobody wants any more, to be read to their end in a moment."""
     _unheard: set[asyncio.Future[Any]] = field(default_factory=set)
-    _closed: bool = False
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
     _warm_at: asyncio.TimerHandle | None = None
     _warming: asyncio.Task[None] | None = None
@@ -528,9 +529,11 @@ class _Connections:
     def read_out(self, response: aiohttp.ClientResponse) -> None:
         """Read an answer to its end that nobody wants any more."""
         # Begun by a timer, which is quiet if the event loop has ended by then.
+        self._left.add(response)
         self.loop.call_later(_MOMENT, self._read_out, response)
 
     def _read_out(self, response: aiohttp.ClientResponse) -> None:
+        self._left.discard(response)
         if self._closing.is_set():
             response.close()
             return
@@ -557,6 +560,8 @@ class _Connections:
     async def _end(self) -> None:
         for response in self.responses:  # or their readers would wait for more
             response.content.set_exception(EngineError("the engine was closed"))
+        for response in self._left:
+            response.close()
         if self._warm_at is not None:
             self._warm_at.cancel()
         for limit in self.limits:
