@@ -25,7 +25,7 @@ import pytest
 from tests.fakes import ScriptedEngine, tone
 from tests.faults import FAULTS, PCM, hangs, ok, sends, speaks, status, whole
 from tests.servers import Answer, Call, Line, Server, by_path, certificate, in_turn, serving
-from tts_plugins import remote
+from tts_plugins import connections, remote
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.dialects.base import Clip, Dialect, HttpCall, HttpReply, ReplyReader
 from tts_plugins.dialects.openai import OpenAIDialect
@@ -222,7 +222,7 @@ async def test_closed_while_it_waits_for_an_answer_a_stream_ends_at_once_and_say
 async def test_closed_right_behind_an_interruption_nothing_is_left(
     given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_MOMENT", 60.0)  # which nobody waits for
+    monkeypatch.setattr(connections, "_MOMENT", 60.0)  # which nobody waits for
     tasks = asyncio.all_tasks()
     async with serving(FAULTS["silence mid-stream"]) as server, aiohttp.ClientSession() as session:
         engine = RemoteEngine(Stubborn(), server.url, session=session if given else None)
@@ -632,7 +632,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def rest(_: object, seconds: float) -> None:
         made.append(seconds)
 
-    monkeypatch.setattr(remote._Connections, "rest", rest)
+    monkeypatch.setattr(connections.Connections, "rest", rest)
     return made
 
 
@@ -1402,7 +1402,7 @@ async def test_without_tls_there_is_no_spare_connection() -> None:
         await soon(lambda: server.asked)
         await interrupted(speaking)
         await soon(lambda: server.open == 0)
-        await asyncio.sleep(2 * remote._MOMENT)
+        await asyncio.sleep(2 * connections._MOMENT)
         assert len(server.connections) == 1
 
 
@@ -1414,7 +1414,7 @@ async def test_a_server_that_does_one_thing_at_a_time_is_not_kept_busy_by_a_spar
         await soon(lambda: server.asked)
         await interrupted(speaking)
         await soon(lambda: server.open == 0)
-        await asyncio.sleep(2 * remote._MOMENT)
+        await asyncio.sleep(2 * connections._MOMENT)
         assert len(server.connections) == 1
 
 
@@ -1453,7 +1453,7 @@ async def test_a_server_that_does_not_stop_is_heard_out_on_the_same_connection(w
 async def test_a_server_that_never_ends_is_not_heard_out_for_ever(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_UNHEARD", 0.02)
+    monkeypatch.setattr(connections, "_UNHEARD", 0.02)
     tasks = asyncio.all_tasks()
     async with serving(FAULTS[moment]) as server:
         engine = RemoteEngine(Stubborn(), server.url)

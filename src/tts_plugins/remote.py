@@ -7,27 +7,22 @@ an utterance takes in all is nobody's business.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import hashlib
 import io
 import math
-import os
 import random
 import re
-import weakref
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
-    Callable,
     Generator,
     Iterator,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from tts_plugins.errors import MissingDependencyError
@@ -37,6 +32,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("remote") from error
 
+from tts_plugins.connections import Connections
 from tts_plugins.dialects.base import (
     Clip,
     CloningDialect,
@@ -60,9 +56,6 @@ from tts_plugins.limiter import Limiter
 from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
-_KEEP_ALIVE = 75.0
-"""Seconds an idle connection is kept: servers keep theirs for 60 to 120."""
-
 _PAUSE = 0.1
 """Seconds before a request is repeated; twice as many the next time."""
 
@@ -81,13 +74,6 @@ _ANSWER = 16_000_000
 
 _SECRET = 8
 """Characters of a key that give something away."""
-
-_MOMENT = 0.02
-"""Seconds after which a connection that was cut off is replaced, or its answer read to its end:
-before a user is through."""
-
-_UNHEARD = 30.0
-"""Seconds for which an answer is read that nobody wants any more."""
 
 _ENROLMENT = 120.0
 """Seconds that a server may take to learn a voice."""
@@ -155,7 +141,7 @@ class RemoteEngine:
         self._connect_timeout = connect_timeout
         self._first_audio_timeout = first_audio_timeout
         self._idle_timeout = idle_timeout
-        self._connections: dict[asyncio.AbstractEventLoop, _Connections] = {}
+        self._connections: dict[asyncio.AbstractEventLoop, Connections] = {}
         self._closed = False
         self._ids: dict[str, str] = {}
         """Names of voices, and what the server calls them."""
@@ -394,13 +380,13 @@ class RemoteEngine:
                 else:
                     response.close()
 
-    async def _here(self) -> _Connections:
+    async def _here(self) -> Connections:
         """The connections of the running event loop."""
         if self._is_closed:
             raise EngineError("the engine was closed; open it again")
         loop = asyncio.get_running_loop()
         if loop not in self._connections:
-            self._connections[loop] = _Connections.open(self._given, self._socket)
+            self._connections[loop] = Connections.open(self._given, self._socket)
             for other in list(self._connections):
                 if other.is_closed() and (gone := self._connections.pop(other, None)):
                     await gone.aclose()
@@ -454,135 +440,6 @@ class RemoteEngine:
             for length in range(len(key), min(len(key), _SECRET) - 1, -1):
                 text = text.replace(key[:length], "***").replace(key[-length:], "***")
         return text
-
-
-@dataclass(eq=False)
-class _Connections:
-    """What belongs to one event loop."""
-
-    session: aiohttp.ClientSession
-    owned: bool
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    responses: set[aiohttp.ClientResponse] = field(default_factory=set)
-    """Those that are being read."""
-    cloning: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a voice is enrolled, so that two who ask at once enrol it once."""
-    limits: set[asyncio.Timeout] = field(default_factory=set)
-    """Of those that wait for an answer to begin."""
-    _left: set[aiohttp.ClientResponse] = field(default_factory=set)
-    """Those that nobody wants any more, to be read to their end in a moment."""
-    _unheard: set[asyncio.Future[Any]] = field(default_factory=set)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
-    _warm_at: asyncio.TimerHandle | None = None
-    _warming: asyncio.Task[None] | None = None
-
-    @classmethod
-    def open(cls, session: aiohttp.ClientSession | None, socket: str | None) -> _Connections:
-        if session is not None:
-            if getattr(session, "_loop", None) not in (None, asyncio.get_running_loop()):
-                raise InvalidRequestError("the session was made in another event loop than this")
-            return cls(session, owned=False)
-        connector: aiohttp.BaseConnector = (
-            aiohttp.UnixConnector(socket, limit=0, keepalive_timeout=_KEEP_ALIVE)
-            if socket
-            else aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE)
-        )
-        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-        _open.add(session)
-        return cls(session, owned=True)
-
-    async def rest(self, seconds: float) -> None:
-        """Wait, unless everything is closed before."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-
-    def forget_addresses(self) -> None:
-        """Have names looked up anew."""
-        if self.owned and isinstance(connector := self.session.connector, aiohttp.TCPConnector):
-            connector.clear_dns_cache()
-
-    def warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
-        """Replace a connection that was cut off, before somebody waits for its handshake.
-
-        A moment later: if everything is cut off because the event loop ends, it is gone by then.
-        """
-        if self._warm_at is None:
-            self._warm_at = self.loop.call_later(_MOMENT, self._warm, prewarm)
-
-    def _warm(self, prewarm: Callable[[], Awaitable[None]]) -> None:
-        self._warm_at = None
-        if self._warming is None or self._warming.done():
-            self._warming = self.loop.create_task(_quietly(prewarm))
-
-    async def surely(self, asking: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
-        """The answer. If whoever asks leaves before it is there, it is read to its end."""
-        task = asyncio.ensure_future(asking)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._read_out_answer)
-            self._unheard.add(task)
-            self.loop.call_later(0.0 if self._closing.is_set() else _UNHEARD, task.cancel)
-            raise
-
-    def read_out(self, response: aiohttp.ClientResponse) -> None:
-        """Read an answer to its end that nobody wants any more."""
-        # Begun by a timer, which is quiet if the event loop has ended by then.
-        self._left.add(response)
-        self.loop.call_later(_MOMENT, self._read_out, response)
-
-    def _read_out(self, response: aiohttp.ClientResponse) -> None:
-        self._left.discard(response)
-        if self._closing.is_set():
-            response.close()
-            return
-        task = self.loop.create_task(_read_out(response))
-        # Also for a task that is cancelled before it has begun.
-        task.add_done_callback(lambda _: response.close())
-        task.add_done_callback(self._unheard.discard)
-        self._unheard.add(task)
-
-    def _read_out_answer(self, asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
-        self._unheard.discard(asking)
-        if not asking.cancelled() and not asking.exception():
-            self.read_out(asking.result())
-
-    async def aclose(self) -> None:
-        self._closing.set()
-        try:
-            if not self.loop.is_closed():
-                await self._end()
-        finally:
-            if self.owned:
-                await self.session.close()
-
-    async def _end(self) -> None:
-        for response in self.responses:  # or their readers would wait for more
-            response.content.set_exception(EngineError("the engine was closed"))
-        for response in self._left:
-            response.close()
-        if self._warm_at is not None:
-            self._warm_at.cancel()
-        for limit in self.limits:
-            limit.reschedule(0.0)
-        ending = {*self._unheard, *([self._warming] if self._warming else [])}
-        for future in ending:
-            future.cancel()
-        if ending:
-            await asyncio.wait(ending)
-
-
-async def _read_out(response: aiohttp.ClientResponse) -> None:
-    with suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(_UNHEARD):
-            async for _ in response.content.iter_any():
-                pass
-
-
-async def _quietly(prewarm: Callable[[], Awaitable[None]]) -> None:
-    with suppress(TTSError):  # the next request will tell
-        await prewarm()
 
 
 @asynccontextmanager
@@ -708,17 +565,3 @@ def _key(key: str | None) -> str | None:
 
 
 _NAME = f"tts_plugins/{version('tts-plugins')}"
-
-_open: weakref.WeakSet[aiohttp.ClientSession] = weakref.WeakSet()
-
-if hasattr(os, "register_at_fork"):  # there is none on Windows
-    # To close them in a child as well would take the parent's off the list it polls.
-    os.register_at_fork(after_in_child=_open.clear)
-
-
-@atexit.register
-def _close_all() -> None:
-    """Close what nobody closed: LiveKit doesn't tell a TTS when its job is over."""
-    for session in list(_open):
-        with suppress(Exception):  # its event loop is gone
-            asyncio.run(session.close())
