@@ -7,7 +7,6 @@ import json
 import socket
 import ssl
 import struct
-import subprocess
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+import trustme
 
 
 @dataclass(frozen=True)
@@ -232,18 +233,11 @@ def in_turn(*answers: Answer) -> Answer:
 
 
 def certificate(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """What a server on 127.0.0.1 needs for TLS; and the certificate, which nobody trusts yet."""
-    key, signed = directory / "key.pem", directory / "signed.pem"
-    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-subj", "/CN=a test"]
-    command += [
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]
-    subprocess.run([*command, "-keyout", key, "-out", signed], check=True, capture_output=True)
+    """What a server on 127.0.0.1 needs for TLS; and who signed it, whom nobody trusts yet."""
+    authority, signed = trustme.CA(), directory / "authority.pem"
+    authority.cert_pem.write_to_path(str(signed))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(signed, key)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
     return tls, signed
 
 
