@@ -152,6 +152,18 @@ FAULTS: Mapping[str, Answer] = {
 }
 
 
+SILENT = {
+    "silence before headers",
+    "silence after headers",
+    "silence mid-stream",
+    "slow drip",
+    "comments only",
+    "garbled chunks",
+    "a refusal without an end",
+}
+"""Those that only a limit of time ends."""
+
+
 def pieces(data: bytes, *, by: int) -> list[bytes]:
     return [data[start : start + by] for start in range(0, len(data), by)]
 

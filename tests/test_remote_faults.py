@@ -14,7 +14,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
 
-from tests.faults import FAULTS, PCM, PLAYED, hangs, pieces, sends, speaks, status, whole
+from tests.faults import FAULTS, PCM, PLAYED, SILENT, hangs, pieces, sends, speaks, status, whole
 from tests.servers import Answer, Call, Line, Server, certificate, in_turn, serving
 from tts_plugins import remote
 from tts_plugins.audio.pcm import to_s16
@@ -36,16 +36,6 @@ SOON = 0.15
 """Seconds of silence after which a server is given up, where a test waits for that."""
 
 HELLO = SynthesisRequest("Hello there.")
-
-SILENT = {
-    "silence before headers",
-    "silence after headers",
-    "silence mid-stream",
-    "slow drip",
-    "comments only",
-    "garbled chunks",
-    "a refusal without an end",
-}
 
 
 @pytest.fixture(autouse=True)

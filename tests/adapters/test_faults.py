@@ -31,7 +31,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.utils.errors import ErrorCategory
 
 from tests.adapters.pipecat_call import Call, turn
-from tests.faults import FAULTS, PCM, RATE, speaks
+from tests.faults import FAULTS, PCM, RATE, SILENT, speaks
 from tests.servers import Answer, Server, by_path, certificate, in_turn, serving
 from tts_plugins import remote
 from tts_plugins.adapters.livekit import EngineTTS
@@ -46,16 +46,6 @@ SOON = 0.15
 
 WHOLE = len(PCM)
 """Bytes of audio that a healthy server makes of a sentence."""
-
-SILENT = {
-    "silence before headers",
-    "silence after headers",
-    "silence mid-stream",
-    "slow drip",
-    "comments only",
-    "garbled chunks",
-    "a refusal without an end",
-}
 
 
 @pytest.fixture(autouse=True)
