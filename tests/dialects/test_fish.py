@@ -863,6 +863,12 @@ def test_an_error_is_written_in_the_shape_of_each() -> None:
     assert FishCloudDialect().read_error(written).status_code == 404
 
 
+def test_who_is_told_to_wait_is_told_for_how_long() -> None:
+    for server in (FishServer(), FishCloudServer()):
+        written = server.write_error(OverloadedError("busy", retry_after=1.2))
+        assert (written.status, written.headers["retry-after"]) == (429, "2")
+
+
 # Laws
 
 

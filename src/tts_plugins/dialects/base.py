@@ -180,6 +180,11 @@ class Clip:
     """What is said in it; some servers need to know."""
 
     @property
+    def mark(self) -> str:
+        """What is kept with a voice, where it has a description, to say which clip it is of."""
+        return f"clip {self.digest}"
+
+    @property
     def filename(self) -> str:
         return f"clip.{self._kind[0]}"
 
@@ -237,7 +242,7 @@ def read_json(reply: HttpReply) -> Any:
 def status_error(reply: HttpReply, said: str) -> TTSError:
     """The error of a status that means the same in every dialect."""
     # A page's title often begins with the status.
-    said = said.removeprefix(str(reply.status)).lstrip(": ") or _phrase(reply.status)
+    said = said.removeprefix(str(reply.status)).lstrip(": ") or phrase(reply.status)
     if reply.status == 429:
         wait = retry_after(reply)
         return OverloadedError(f"429: {said}", retry_after=0.5 if wait is None else wait)
@@ -249,7 +254,8 @@ def status_error(reply: HttpReply, said: str) -> TTSError:
     )
 
 
-def _phrase(status: int) -> str:
+def phrase(status: int) -> str:
+    """What a status is called."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

@@ -196,7 +196,7 @@ class ElevenLabsDialect(CloningDialect):
 
     def read_error(self, reply: HttpReply, request: SynthesisRequest | None = None) -> TTSError:
         said, about_voice = read_complaint(reply.body)
-        codes = _codes(reply.body)
+        codes = _codes_in(reply.body)
         about_voice = about_voice or bool(codes & _NO_VOICE) or voice_unknown(said, request)
         if request and about_voice and reply.status in (400, 404, 422):
             return VoiceNotFoundError(request.voice or DEFAULT_VOICE, [])
@@ -227,7 +227,7 @@ class ElevenLabsDialect(CloningDialect):
         form = [
             Part("name", name),
             Part("files", clip.content, clip.filename, clip.media_type),
-            Part("description", _mark(clip)),
+            Part("description", clip.mark),
         ]
         if self._remove_background_noise:
             form.append(Part("remove_background_noise", "true"))
@@ -247,10 +247,10 @@ class ElevenLabsDialect(CloningDialect):
                 f"{name!r} can't speak yet: verify the voice {voice} on the server's own website",
                 status_code=403,
             )
-        return Voice(voice, str(self._labels.get("language", "und")), _mark(clip))
+        return Voice(voice, str(self._labels.get("language", "und")), clip.mark)
 
     def find_clone(self, name: str, clip: Clip, voices: Sequence[Voice]) -> Voice | None:
-        return next((voice for voice in voices if _mark(clip) in voice.description), None)
+        return next((voice for voice in voices if clip.mark in voice.description), None)
 
 
 class _TimedLines(JsonLines):
@@ -276,9 +276,8 @@ class _TimedLines(JsonLines):
     def _read_line(self, line: dict[str, Any]) -> list[AudioChunk]:
         audio = decode(line.get("audio_base64"))
         if not audio and any(line.get(name) for name in ("detail", "error", "message")):
-            body = json.dumps(line).encode()
             said = f"it failed on the way: {complaint(line)[0]}"
-            raise _failure(HttpReply(502), said, _codes(body))
+            raise _failure(HttpReply(502), said, _codes(line))
         self._words += self._read_times(line)
         return self._chunks_of(self._audio.push(audio))
 
@@ -343,7 +342,7 @@ class ElevenLabsServer:
             language=fields.string("language_code") or None,
             speed=_speed(settings),
             previous_text=fields.string("previous_text") or "",
-            options=_options(settings, json.loads(call.body)),
+            options=_options(settings, fields),
         )
         audio = _raw_body(call.query.get("output_format", "mp3_44100_128"))
         writer = _TimedBody(request.text, audio) if place["timestamps"] else audio
@@ -533,11 +532,11 @@ def _speed(settings: Mapping[str, Any]) -> float:
     return float(speed)
 
 
-def _options(settings: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, object]:
+def _options(settings: Mapping[str, Any], fields: Fields) -> dict[str, object]:
     """Those that say something: clients send empty ones, and "auto"."""
     options = {name: settings.get(name) for name in _SETTINGS}
-    options |= {name: body.get(name) for name in _FIELDS if body.get(name) not in ("", [], "auto")}
-    return _checked(**options)
+    values = {name: fields.value(name) for name in _FIELDS}
+    return _checked(**options, **{n: v for n, v in values.items() if v not in ("", [], "auto")})
 
 
 def _read_voice(item: Mapping[str, Any]) -> Voice:
@@ -560,20 +559,18 @@ def _voice_language(item: Mapping[str, Any]) -> str:
     return str(next(tags, "und"))
 
 
-def _mark(clip: Clip) -> str:
-    """What a cloned voice's description tells of its recording."""
-    return f"clip {clip.digest}"
-
-
-def _codes(body: bytes) -> set[str]:
+def _codes(value: Any) -> set[str]:
     """What an error calls itself: by its code; before 2025, by its status."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return set()
     detail = value.get("detail") if isinstance(value, dict) else None
     named = detail if isinstance(detail, dict) else {}
     return {str(named[name]) for name in ("code", "status") if named.get(name)}
+
+
+def _codes_in(body: bytes) -> set[str]:
+    try:
+        return _codes(json.loads(body))
+    except (ValueError, RecursionError):
+        return set()
 
 
 def _failure(reply: HttpReply, said: str, codes: set[str]) -> TTSError:

@@ -27,6 +27,10 @@ class Fields:
             raise InvalidRequestError("the body has to be a JSON object")
         self._body: dict[str, Any] = body
 
+    def value(self, name: str) -> Any:
+        """Whatever is there, as it is; None where nothing is."""
+        return self._body.get(name)
+
     def string(self, name: str, *, inside: str | None = None) -> str | None:
         """Text; it may stand in an object, as its field ``inside``."""
         value = self._body.get(name)

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,10 +28,12 @@ from tts_plugins.dialects.base import (
     json_call,
     known_options,
     one_line,
+    phrase,
     quote,
     status_error,
 )
 from tts_plugins.dialects.complaints import complaint, voice_unknown
+from tts_plugins.dialects.fields import error_reply
 from tts_plugins.dialects.framing import AudioBody, PcmBody, WavBody, decode
 from tts_plugins.errors import (
     InvalidRequestError,
@@ -433,7 +434,7 @@ class FishServer:
 
     def write_error(self, error: TTSError) -> HttpReply:
         said = {"statusCode": error.status_code, "message": str(error)}
-        return _json_reply(error.status_code, said | {"error": _phrase(error.status_code)})
+        return error_reply(error, said | {"error": phrase(error.status_code)})
 
     def _asked_options(self, body: Mapping[str, Any]) -> Mapping[str, object]:
         options = {name: body[name] for name in sorted(self._knobs & body.keys())}
@@ -466,7 +467,7 @@ class FishCloudServer(FishServer):
 
     def write_error(self, error: TTSError) -> HttpReply:
         said = {"message": str(error), "status": error.status_code}
-        return _json_reply(error.status_code, said)
+        return error_reply(error, said)
 
 
 class _RawBody(PcmBody):
@@ -506,13 +507,6 @@ def _said(reply: HttpReply) -> str:
     said, _ = complaint(value)
     reason = value.get("reason") if isinstance(value, dict) else None
     return f"{said} ({one_line(reason)})" if isinstance(reason, str) and reason else said
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "an error"
 
 
 def _spoken(text: str) -> str:
@@ -745,7 +739,3 @@ def _asked_reference(item: Any) -> tuple[bytes, str]:
         return decode(audio), item["text"]
     except ValueError as error:
         raise InvalidRequestError(f"not a speech request: {error}") from None
-
-
-def _json_reply(status: int, body: Mapping[str, object]) -> HttpReply:
-    return HttpReply(status, {"content-type": "application/json"}, json.dumps(body).encode())

@@ -55,7 +55,6 @@ VOICES = (
 )  # fmt: skip
 
 _COMPRESSED = ("mp3", "opus", "aac", "flac")
-_FORMATS = ("pcm", "wav", *_COMPRESSED)
 
 _ANONYMOUS = ("", "application/octet-stream", "binary/octet-stream")
 """Media types that say nothing about what a body is."""
@@ -81,6 +80,8 @@ class OpenAIDialect(CloningDialect):
 
     home: ClassVar[str] = "api.openai.com"
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    formats: ClassVar[tuple[str, ...]] = ("pcm", "wav", *_COMPRESSED)
+    """What a server can be asked for as response_format."""
     default_voice: ClassVar[str] = VOICES[0]
     """Sent for a request without a voice, since the API requires one."""
 
@@ -94,9 +95,9 @@ class OpenAIDialect(CloningDialect):
         consent: str | None = None,
         extra: Mapping[str, object] | None = None,
     ) -> None:
-        if response_format not in _FORMATS:
+        if response_format not in self.formats:
             raise InvalidRequestError(
-                f"no response_format {response_format!r}; formats: {', '.join(_FORMATS)}"
+                f"no response_format {response_format!r}; formats: {', '.join(self.formats)}"
             )
         if not isinstance(sample_rate, int) or not LOWEST_RATE <= sample_rate <= HIGHEST_RATE:
             raise InvalidRequestError(f"sample_rate {sample_rate!r} is not a number of hertz")

@@ -224,6 +224,7 @@ class VieNeuDialect(OpenAIDialect):
     home: ClassVar[str] = ""
     key_variable: ClassVar[str] = "VIENEU_API_KEY"
     cloud: ClassVar[type[VieNeuCloudDialect]] = VieNeuCloudDialect
+    formats = _FORMATS
 
     def __init__(
         self,
@@ -239,10 +240,6 @@ class VieNeuDialect(OpenAIDialect):
         denoise: bool = True,
         hear_out: bool = True,
     ) -> None:
-        if response_format not in _FORMATS:
-            raise InvalidRequestError(
-                f"no response_format {response_format!r}; formats: {', '.join(_FORMATS)}"
-            )
         super().__init__(
             model=model, response_format=response_format, sample_rate=_rate(sample_rate)
         )
@@ -322,7 +319,7 @@ class VieNeuDialect(OpenAIDialect):
 
     def _mark(self, clip: Clip) -> str:
         """What is kept with a voice to say of which recording it is, in letters it may have."""
-        return f"clip {clip.digest}" + ("" if self._denoise else " not denoised")
+        return clip.mark + ("" if self._denoise else " not denoised")
 
 
 class VieNeuServer(OpenAIServer):
