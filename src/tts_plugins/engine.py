@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -63,18 +63,23 @@ class VoiceCloner(Protocol):
         ...
 
 
+def layers(engine: object) -> Iterator[object]:
+    """An engine, what it wraps, and so on to the innermost."""
+    while engine is not None:
+        yield engine
+        engine = getattr(engine, "engine", None)
+
+
 async def warm_up(engine: Engine, voice: str | None = None) -> None:
     """Have an engine do what it does lazily, so that the first listener doesn't pay for it.
 
     One that has a ``prewarm()``, or wraps one that has, knows how: a server's only connects, for
     its words cost money. Any other speaks a word to nobody.
     """
-    inner: object = engine
-    while inner is not None:
-        if prewarm := getattr(inner, "prewarm", None):
+    for layer in layers(engine):
+        if prewarm := getattr(layer, "prewarm", None):
             await prewarm()
             return
-        inner = getattr(inner, "engine", None)
     async with aclosing(engine.stream(SynthesisRequest("Hello.", voice=voice))) as chunks:
         async for _ in chunks:
             pass

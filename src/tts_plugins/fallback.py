@@ -20,7 +20,7 @@ import numpy as np
 
 from tts_plugins.audio.level import first_above
 from tts_plugins.audio.resample import StreamResampler
-from tts_plugins.engine import Engine, warm_up
+from tts_plugins.engine import Engine, layers, warm_up
 from tts_plugins.errors import (
     EngineError,
     EngineTimeoutError,
@@ -396,8 +396,5 @@ def _is_cancelled() -> bool:
 
 
 def _name(engine: object) -> str:
-    if name := getattr(engine, "name", None):
-        return str(name)
-    while (inner := getattr(engine, "engine", None)) is not None:
-        engine = inner
-    return type(engine).__name__
+    *_, innermost = layers(engine)
+    return str(getattr(engine, "name", None) or type(innermost).__name__)

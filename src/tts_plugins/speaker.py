@@ -12,7 +12,7 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from tts_plugins.engine import Engine, warm_up
+from tts_plugins.engine import Engine, layers, warm_up
 from tts_plugins.errors import InvalidRequestError
 from tts_plugins.playhead import Playhead
 from tts_plugins.registry import check_spec, open_engine
@@ -82,7 +82,7 @@ class Speaker:
     @property
     def reads_pronunciations(self) -> bool:
         """Whether the engine takes ``[word](/ipa/)``. Known once it is open."""
-        return bool(getattr(_innermost(self._engine), "reads_pronunciations", False))
+        return any(getattr(each, "reads_pronunciations", False) for each in layers(self._engine))
 
     def told(self, error: Exception) -> str:
         """What went wrong and with which engine, which a server's errors say themselves."""
@@ -174,11 +174,5 @@ def _leave(spec: str) -> TimedEngine | None:
 
 
 def _name(engine: object) -> str:
-    inner = _innermost(engine)
-    return str(getattr(inner, "name", "") or type(inner).__name__)
-
-
-def _innermost(engine: object) -> object:
-    while (inner := getattr(engine, "engine", None)) is not None:
-        engine = inner
-    return engine
+    *_, innermost = layers(engine)
+    return str(getattr(innermost, "name", "") or type(innermost).__name__)

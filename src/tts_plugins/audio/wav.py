@@ -237,8 +237,6 @@ def _reader(fmt: bytes) -> PcmReader:
         (tag,) = struct.unpack_from("<H", fmt, 24)
     if (tag, bits) not in _ENCODINGS:
         raise ValueError(f"WAV of format {tag:#06x} with {bits} bits a sample can't be read")
-    if not channels or not 0 < sample_rate <= 768_000:
-        raise ValueError(f"a WAV of {channels} channels at {sample_rate} Hz can't be played")
     return PcmReader(sample_rate, _ENCODINGS[tag, bits], channels=channels)
 
 
