@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.fakes import ScriptedEngine, silence, tone
+from tests.hearing import pitch
 from tts_plugins import fallback
 from tts_plugins.engine import Engine
 from tts_plugins.engines.tone import ToneEngine
@@ -394,12 +395,6 @@ async def test_guessed_words_begin_where_the_engine_that_speaks_is_heard() -> No
     found = words(await speak(engine))
     assert [text for text, _, _ in found] == ["one", "two"]
     assert found[0][1] == pytest.approx(0.6, abs=0.01)
-
-
-def pitch(beep: Samples, rate: int) -> float:
-    """Hertz of the loudest tone."""
-    spectrum = np.abs(np.fft.rfft(beep * np.hanning(len(beep)), 16 * rate))
-    return float(spectrum.argmax()) / 16
 
 
 # Who rests, and for how long

@@ -29,6 +29,7 @@ from pipecat.utils.errors import ErrorCategory
 from tests.adapters.livekit_sink import ClockedSink, TextSink
 from tests.adapters.pipecat_call import Call, RealtimeSink, turn
 from tests.dialects.elevenlabs_server import PACE, ElevenLabs, beep, line, refusal, timed
+from tests.hearing import pitch
 from tests.servers import Answer, Line, Server, serving
 from tests.servers import Call as HttpRequest
 from tts_plugins.adapters.livekit import EngineTTS
@@ -92,13 +93,6 @@ def said_when() -> list[tuple[str, float]]:
         words += [(word, round(PACE * (before + at), 6)) for at, word in spans(sentence)]
         before += len(sentence)
     return words
-
-
-def peak(pcm: bytes, rate: int) -> float:
-    """The strongest frequency in hertz, to a tenth."""
-    samples = np.frombuffer(pcm, "<i2").astype(np.float64)
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 10 * rate))
-    return float(spectrum.argmax()) / 10
 
 
 def start(word: TimedString) -> float:
@@ -355,7 +349,7 @@ async def test_pipecat_hears_every_sample_and_times_every_word(
     assert call.errors == []
     assert {frame.sample_rate for frame in call.all(TTSAudioRawFrame)} == {rate}
     assert len(call.audio) // 2 == round(LENGTH * rate)
-    assert peak(call.audio, rate) == pytest.approx(440, abs=1)
+    assert pitch(call.audio, rate) == pytest.approx(440, abs=1)
     frames = call.all(TTSTextFrame)
     began = frames[0].pts or 0
     heard = [(frame.text, round(((frame.pts or 0) - began) / 1e9, 6)) for frame in frames]
@@ -488,7 +482,7 @@ async def test_livekit_hears_every_sample_and_times_every_word(
                 words += event.frame.userdata["lk.timed_transcripts"]
         await speaker.aclose()
     assert len(pcm) // 2 == round(LENGTH * rate)
-    assert peak(pcm, rate) == pytest.approx(440, abs=1)
+    assert pitch(pcm, rate) == pytest.approx(440, abs=1)
     assert "".join(words) == TEXT
     assert [(word.strip(), round(start(word), 6)) for word in words] == said_when()
     assert service.texts == SENTENCES

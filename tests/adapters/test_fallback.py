@@ -22,6 +22,7 @@ from pipecat.frames.frames import (
 
 from tests.adapters.pipecat_call import Call, turn
 from tests.fakes import silence
+from tests.hearing import pitch
 from tts_plugins.adapters.livekit import EngineTTS
 from tts_plugins.adapters.pipecat import EngineTTSService
 from tts_plugins.engine import Engine
@@ -204,12 +205,6 @@ def quiet() -> Iterator[None]:
     sink = logger.add(lambda _: None)
     yield
     logger.remove(sink)
-
-
-def pitch(pcm: np.ndarray[tuple[int], np.dtype[np.int16]], rate: int) -> float:
-    """Hertz of the loudest tone."""
-    spectrum = np.abs(np.fft.rfft(pcm * np.hanning(len(pcm)), 8 * rate))
-    return float(spectrum.argmax()) / 8
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 24000])

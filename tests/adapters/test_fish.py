@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
-import numpy as np
 import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APIStatusError
 from loguru import logger
@@ -17,6 +16,7 @@ from pipecat.frames.frames import (
 
 from tests.adapters.pipecat_call import Call, turn
 from tests.dialects.fish_server import FishAudio, FishSpeech
+from tests.hearing import pitch
 from tests.servers import serving
 from tts_plugins.adapters.livekit import EngineTTS
 from tts_plugins.adapters.pipecat import EngineTTSService
@@ -62,13 +62,6 @@ def texts(fish: FishSpeech | FishAudio) -> list[str]:
     if isinstance(fish, FishSpeech):
         return [body["text"] for body in fish.asked]
     return [body["text"] for body, _ in fish.asked]
-
-
-def pitch(pcm: bytes, rate: int) -> float:
-    """The loudest frequency, in hertz, to a quarter of one."""
-    samples = np.frombuffer(pcm, "<i2")
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 4 * rate))
-    return float(spectrum.argmax()) / 4
 
 
 async def say(speaker: EngineTTS) -> tuple[bytes, list[str], set[int]]:

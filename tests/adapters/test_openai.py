@@ -15,7 +15,8 @@ from pipecat.frames.frames import TTSAudioRawFrame, TTSStoppedFrame, TTSTextFram
 
 from tests.adapters.pipecat_call import Call as Pipeline
 from tests.adapters.pipecat_call import turn
-from tests.dialects.openai_server import Reply, audio, caption, captions, loudest, s16, speaking
+from tests.dialects.openai_server import Reply, audio, caption, captions, s16, speaking
+from tests.hearing import pitch
 from tests.servers import Call
 from tts_plugins.adapters.livekit import EngineTTS
 from tts_plugins.adapters.pipecat import EngineTTSService
@@ -106,7 +107,7 @@ def judge(pcm: bytes, rate: int) -> None:
     """Two seconds of the tone, to the sample."""
     samples = np.frombuffer(pcm, np.int16)
     assert len(samples) == 2 * rate
-    assert loudest(samples, rate) == pytest.approx(440, abs=1)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
     assert np.abs(samples).max() == pytest.approx(16_384, rel=0.05)
 
 

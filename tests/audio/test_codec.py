@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.audio.bodies import CUTS, cut, encoded, frames_of, pieces, read, tone
+from tests.hearing import pitch
 from tts_plugins.audio import codec
 from tts_plugins.audio.codec import CompressedReader, Format
 from tts_plugins.errors import MissingDependencyError
@@ -49,11 +50,6 @@ def by_container(body: bytes) -> Samples:
     channels = np.concatenate([frame.to_ndarray() for frame in frames], axis=1).clip(-1, 1)
     samples: Samples = channels.mean(axis=0, dtype=np.float64).astype(np.float32)
     return samples
-
-
-def pitch(samples: Samples, sample_rate: int) -> float:
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 8 * len(samples)))
-    return float(np.argmax(spectrum)) * sample_rate / (8 * len(samples))
 
 
 def id3(body: bytes) -> bytes:

@@ -152,9 +152,3 @@ def joined(chunks: Sequence[AudioChunk]) -> tuple[Samples, int]:
     """All samples, and their one rate."""
     [rate] = {chunk.sample_rate for chunk in chunks}
     return np.concatenate([chunk.samples for chunk in chunks]), rate
-
-
-def loudest(samples: Samples | NDArray[np.int16], rate: int) -> float:
-    """The loudest frequency, in hertz, to a tenth of one."""
-    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), n=10 * rate))
-    return float(spectrum.argmax()) / 10

@@ -19,12 +19,12 @@ from tests.dialects.openai_server import (
     captions,
     encoded,
     joined,
-    loudest,
     s16,
     speaking,
     spoken,
     wav,
 )
+from tests.hearing import pitch
 from tests.servers import Call, Line, by_path, serving
 from tts_plugins.audio.pcm import from_s16
 from tts_plugins.dialects.base import Clip, HttpCall, HttpReply
@@ -340,7 +340,7 @@ async def test_every_kind_of_reply_is_the_tone_at_its_pitch_and_length(kind: str
     reply, rate, length = REPLIES[kind]
     samples, found = joined(await heard(KokoroDialect(), reply))
     assert (found, len(samples)) == (rate, length)
-    assert loudest(samples, rate) == pytest.approx(440, abs=1)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
 
 
 async def test_captions_may_hold_mp3() -> None:
@@ -354,7 +354,7 @@ async def test_captions_may_hold_mp3() -> None:
     samples, rate = joined(chunks)
     assert rate == 24_000
     assert 24_000 <= len(samples) <= 26_000
-    assert loudest(samples, rate) == pytest.approx(440, abs=1)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
     assert words(chunks) == [("Hello", 0.1, 0.4, True), ("there.", 0.5, 0.9, True)]
 
 

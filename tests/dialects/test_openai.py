@@ -20,7 +20,6 @@ from tests.dialects.openai_server import (
     encoded,
     events,
     joined,
-    loudest,
     s16,
     speaking,
     spoken,
@@ -28,6 +27,7 @@ from tests.dialects.openai_server import (
     wav_of_ffmpeg,
     wav_of_floats,
 )
+from tests.hearing import pitch
 from tests.servers import Call, Line, by_path, serving
 from tts_plugins.audio.pcm import from_s16
 from tts_plugins.dialects.base import Clip, HttpCall, HttpReply, ReplyReader, ReplyWriter
@@ -218,7 +218,7 @@ async def test_every_kind_of_reply_is_the_tone_at_its_pitch_and_length(kind: str
     dialect, reply, rate, length = REPLIES[kind]
     samples, found = await heard(dialect, reply())
     assert (found, len(samples)) == (rate, length)
-    assert loudest(samples, rate) == pytest.approx(440, abs=1)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
 
 
 COMPRESSED: dict[str, tuple[OpenAIDialect, Callable[[], Reply], int]] = {
@@ -244,7 +244,7 @@ async def test_compressed_replies_are_the_tone_as_well(kind: str) -> None:
     padding = 2_000 if kind[-3:] in ("mp3", "aac") or kind.startswith("mp3") else 0
     assert found == rate
     assert rate <= len(samples) <= rate + padding
-    assert loudest(samples, rate) == pytest.approx(440, abs=1)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
 
 
 async def heard(dialect: OpenAIDialect, reply: Reply) -> tuple[Samples, int]:

@@ -12,10 +12,10 @@ import aiohttp
 import numpy as np
 import pytest
 from loguru import logger
-from numpy.typing import NDArray
 from pipecat.frames.frames import TTSAudioRawFrame, TTSSpeakFrame, TTSStoppedFrame, TTSTextFrame
 
 from tests.adapters.pipecat_call import Call
+from tests.hearing import pitch
 from tests.real.vieneu_server import missing, vieneu_server
 from tts_plugins.adapters.livekit import EngineTTS
 from tts_plugins.adapters.pipecat import EngineTTSService
@@ -140,11 +140,6 @@ async def barge_in(engine: RemoteEngine) -> None:
 
 def samples(chunks: list[AudioChunk]) -> Samples:
     return joined(chunk.samples for chunk in chunks)
-
-
-def pitch(samples: NDArray[Any], rate: int) -> float:
-    """The loudest frequency, to 0.1 Hz."""
-    return float(np.abs(np.fft.rfft(samples, 10 * rate)).argmax()) / 10
 
 
 def recording(frequency: float) -> bytes:
