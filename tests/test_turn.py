@@ -50,6 +50,32 @@ async def test_the_sample_count_is_exact_at_any_rate(rate: int) -> None:
         assert turn.seconds - before == pytest.approx(letters * 0.06, abs=1 / rate)
 
 
+@pytest.mark.parametrize("first", [tone(0.5, 22050), silence(0, 22050)])
+async def test_without_a_rate_a_turn_takes_that_of_the_engines_first_chunk(
+    first: AudioChunk,
+) -> None:
+    engine = ScriptedEngine(first, tone(0.5, 22050))
+    turn = Turn(engine, sample_rate=0)
+    assert turn.seconds == 0.0
+    own = await all_of(turn.say("One."))
+    assert turn.sample_rate == 22050
+    assert sum(len(chunk.samples) for chunk in own) == len(first.samples) + 11025
+    before = turn.seconds
+    engine.script = (tone(0.5, 24000),)
+    later = await all_of(turn.say("Two."))
+    assert sum(len(chunk.samples) for chunk in later) == 11025
+    assert {chunk.sample_rate for chunk in own + later} == {22050}
+    assert turn.seconds == before + 0.5
+
+
+async def test_a_breath_before_the_first_word_is_at_24000_and_so_is_the_rest() -> None:
+    turn = Turn(ScriptedEngine(tone(0.5, 22050)), sample_rate=0)
+    chunks = [*await all_of(turn.say("...")), *await all_of(turn.say("One."))]
+    assert {chunk.sample_rate for chunk in chunks} == {24000}
+    assert sum(len(chunk.samples) for chunk in chunks) == 480 + 12000
+    assert turn.seconds == 0.52
+
+
 async def test_nothing_of_one_utterance_leaks_into_the_next() -> None:
     engine = ScriptedEngine(tone(0.5))
     turn = Turn(engine, sample_rate=8000)
@@ -217,6 +243,22 @@ async def test_the_engine_learns_what_was_said_before_and_the_settings() -> None
     assert (one.text, one.previous_text) == ("One.", "")
     assert (two.text, two.previous_text) == ("Two!", "One.")
     assert (two.voice, two.language, two.speed) == ("v", "en-GB", 1.2)
+
+
+async def test_what_was_said_before_the_turn_stands_in_front_of_its_own_text() -> None:
+    engine = ScriptedEngine(tone(0.1))
+    template = SynthesisRequest("", previous_text="Good evening. ")
+    turn = Turn(engine, sample_rate=8000, template=template)
+    await all_of(turn.say("One. Two!"))
+    assert [r.previous_text for r in engine.requests] == ["Good evening.", "Good evening. One."]
+
+
+async def test_an_engine_is_told_about_the_last_300_characters_in_all() -> None:
+    engine = ScriptedEngine(tone(0.1))
+    template = SynthesisRequest("", previous_text="x" * 1000)
+    turn = Turn(engine, sample_rate=8000, template=template)
+    await all_of(turn.say("One. Two!"))
+    assert [r.previous_text for r in engine.requests] == ["x" * 300, "x" * 295 + " One."]
 
 
 async def test_a_reply_begins_before_its_sentence_ends() -> None:

@@ -35,6 +35,9 @@ _BREATH = 0.02
 """Seconds of silence for a text with nothing to say: both frameworks take a request without any
 audio for a broken service."""
 
+_BREATH_RATE = 24000
+"""Hertz of a breath before the engine's own rate is known."""
+
 _CONTEXT = 300
 """Characters of what was said before that an engine is told about."""
 
@@ -47,9 +50,10 @@ class Turn:
 
     Args:
         engine: What speaks; a TimedEngine if words matter.
-        sample_rate: Rate of the chunks, in hertz.
-        template: The request to speak with; each sentence takes the place of its text. May be
-            replaced between two texts.
+        sample_rate: Rate of the chunks, in hertz; 0 for the engine's own, which the attribute
+            tells from the first chunk on.
+        template: The request to speak with; each sentence takes the place of its text, and what
+            the turn has said is added to its ``previous_text``. May be replaced between two texts.
         early: Whether ``say_all`` may start inside a sentence when its end takes long to come.
         patience: Seconds a listener may hear nothing before EngineTimeoutError.
         playhead: The listener, if what was said before may still be playing.
@@ -83,7 +87,7 @@ class Turn:
     @property
     def seconds(self) -> float:
         """Audio so far."""
-        return self._samples / self.sample_rate
+        return self._samples / self.sample_rate if self._samples else 0.0
 
     def ahead(self) -> float:
         """Seconds of audio that the listener hasn't heard yet."""
@@ -144,7 +148,7 @@ class Turn:
             self.template,
             text=spoken,
             due=self.ahead(),
-            previous_text=self.text[max(0, base - _CONTEXT) : base].strip(),
+            previous_text=self._previous(base),
         )
         resampler: StreamResampler | None = None
         early: list[Word] = []
@@ -156,6 +160,8 @@ class Turn:
                 if chunk is None:
                     break
                 waited = 0.0 if len(chunk.samples) else waited + self._clock() - began
+                # Whatever comes later, a caller who left the rate open gets one rate.
+                self.sample_rate = self.sample_rate or chunk.sample_rate
                 resampler = resampler or StreamResampler(chunk.sample_rate, self.sample_rate)
                 if chunk.sample_rate != resampler.from_rate:
                     raise EngineError(
@@ -177,6 +183,11 @@ class Turn:
         if self._samples == before:
             raise EngineError(f"the engine returned no audio for {len(spoken)} characters")
 
+    def _previous(self, base: int) -> str:
+        """The end of what was said before a piece of ``text``, in this turn and before it."""
+        own = self.text[max(0, base - _CONTEXT) : base].strip()
+        return f"{self.template.previous_text.strip()} {own}".strip()[-_CONTEXT:].lstrip()
+
     async def _next(
         self, chunks: AsyncGenerator[AudioChunk, None], waited: float
     ) -> AudioChunk | None:
@@ -191,6 +202,7 @@ class Turn:
             raise EngineTimeoutError(f"the engine gave no audio for {self._patience:g} s") from None
 
     def _breathe(self) -> AudioChunk:
+        self.sample_rate = self.sample_rate or _BREATH_RATE
         return self._emit(np.zeros(round(_BREATH * self.sample_rate), np.float32), ())
 
     def _emit(self, samples: Samples, words: Iterable[Word]) -> AudioChunk:
