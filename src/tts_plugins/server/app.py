@@ -1,0 +1,159 @@
+"""The app: which door leads where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from tts_plugins.dialects.base import phrase
+from tts_plugins.dialects.elevenlabs import ElevenLabsServer
+from tts_plugins.dialects.fish import FishServer
+from tts_plugins.dialects.kokoro import KokoroServer
+from tts_plugins.dialects.openai import OpenAIServer
+from tts_plugins.engine import Engine, layers
+from tts_plugins.server import lists, standing
+from tts_plugins.server.admission import Admission
+from tts_plugins.server.doors import Answer, Door, WriteError
+from tts_plugins.server.engines import Engines, named
+from tts_plugins.server.house import House, Limits, request_id
+from tts_plugins.server.keys import Keys
+from tts_plugins.server.refusals import RefusedError
+from tts_plugins.server.speech import SpeechDoor, SpeechServer
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(
+    engine: Engine | str | Mapping[str, Engine | str],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    keys: Keys | Sequence[str] = (),
+    max_streams: int = 256,
+    max_waiting: int = 64,
+    max_per_key: int | None = None,
+    limits: Limits | None = None,
+    warm: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Starlette:
+    """An ASGI app that speaks through an engine in every dialect.
+
+    Args:
+        engine: What speaks: an engine, what open_engine takes, or several of them by the names
+            that requests give as their model. The first is the default. What is given as a name
+            is loaded when the app starts, and closed when it ends.
+        aliases: Names of voices that clients ask for, and what the engines call them.
+        keys: Who may call; without any it is open to everybody who can reach it.
+        max_streams: Streams open at once.
+        max_waiting: Of these, how many may wait for their first audio.
+        max_per_key: Streams open at once with one key.
+        limits: What one client may ask for.
+        warm: Whether the engines speak to nobody once before the first caller.
+        clock: Monotonic time in seconds. Tests pass their own.
+    """
+    engines = Engines(_by_name(engine), aliases=aliases, clock=clock)
+    house = House(
+        engines,
+        admission=Admission(
+            max_streams=max_streams, max_waiting=max_waiting, max_per_key=max_per_key, clock=clock
+        ),
+        keys=keys if isinstance(keys, Keys) else Keys(keys),
+        limits=limits or Limits(),
+        clock=clock,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
+        # Meanwhile /health answers already, and /ready says that it loads.
+        opening = asyncio.create_task(engines.open(warm=warm))
+        opening.add_done_callback(_loaded)
+        try:
+            yield
+        finally:
+            opening.cancel()
+            await asyncio.wait({opening})
+            await engines.aclose()
+
+    app = Starlette(
+        routes=_routes(house),
+        lifespan=lifespan,
+        exception_handlers={404: _not_there, 405: _not_there},
+    )
+    app.state.house = house
+    return app
+
+
+def _routes(house: House) -> list[BaseRoute]:
+    openai, fish, eleven = OpenAIServer(), FishServer(), ElevenLabsServer()
+
+    def door(path: str, answer: Answer, *, public: bool = False, method: str = "GET") -> Route:
+        return Route(path, Door(house, answer, openai.write_error, public=public), methods=[method])
+
+    def speech(path: str, server: SpeechServer, dialect: str) -> Route:
+        return Route(path, SpeechDoor(house, server, dialect), methods=["POST"])
+
+    return [
+        door("/health", standing.health, public=True),
+        door("/v1/health", standing.health, public=True),
+        door("/ready", standing.ready, public=True),
+        door("/metrics", standing.metrics),
+        door("/v1/models", lists.models),
+        door("/v1/models/{model:path}", lists.model),
+        door("/v1/voices", lists.voices),
+        door("/v1/audio/voices", lists.voices),
+        speech("/v1/audio/speech", openai, "openai"),
+        speech("/dev/captioned_speech", KokoroServer(), "kokoro"),
+        speech("/v1/tts", fish, "fish"),
+        *(speech(path, eleven, "elevenlabs") for path in eleven.paths),
+    ]
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    """A path or a method that there isn't, in the shape of whoever would look for it here."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    reason = f"nothing at {request.url.path}" if status == 404 else phrase(status)
+    refused = RefusedError(status, f"{request.method} {request.url.path}: {reason}")
+    reply = _shape(request.url.path)(refused)
+    headers = {**reply.headers, "x-request-id": request_id()}
+    return Response(reply.body, reply.status, headers)
+
+
+def _shape(path: str) -> WriteError:
+    for start, server in _SHAPES.items():
+        if path.startswith(start):
+            return server.write_error
+    return OpenAIServer().write_error
+
+
+_SHAPES: Mapping[str, SpeechServer] = {
+    "/v1/text-to-": ElevenLabsServer(),
+    "/v1/user": ElevenLabsServer(),
+    "/v2/": ElevenLabsServer(),
+    "/elevenlabs/": ElevenLabsServer(),
+    "/v1/tts": FishServer(),
+    "/v1/references": FishServer(),
+    "/dev/": KokoroServer(),
+}
+
+
+def _loaded(opening: asyncio.Task[None]) -> None:
+    if not opening.cancelled() and (error := opening.exception()):
+        logger.error("no engine: %s", error)
+
+
+def _by_name(engine: Engine | str | Mapping[str, Engine | str]) -> Mapping[str, Engine | str]:
+    if isinstance(engine, Mapping):
+        return engine
+    if isinstance(engine, str):
+        return named([engine])
+    *_, innermost = layers(engine)
+    called = getattr(innermost, "name", "") or type(innermost).__name__.lower()
+    return {called.removesuffix("engine") or called: engine}

@@ -1,0 +1,127 @@
+"""Read what a client sends over HTTP, within limits, and answer it."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import Receive, Scope, Send
+
+from tts_plugins.dialects.base import HttpCall, HttpReply
+from tts_plugins.server.refusals import RefusedError
+
+ANNOUNCED = {
+    # So that no proxy keeps audio back, or keeps it at all.
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Left(Exception):  # noqa: N818  it isn't an error: people hang up
+    """The client is gone."""
+
+
+class Line:
+    """The two ways between a client and one answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, id: str) -> None:  # noqa: A002
+        self.scope = scope
+        self.headers = Headers(scope=scope)
+        self.query = QueryParams(scope.get("query_string", b""))
+        self.started = False
+        self._receive = receive
+        self._send = send
+        self._id = id
+
+    @property
+    def path(self) -> str:
+        """As it was sent, still percent-encoded."""
+        raw: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
+        return raw.partition(b"?")[0].decode("ascii", "replace")
+
+    async def call(self, *, largest: int, seconds: float) -> HttpCall:
+        """All of the request.
+
+        Raises:
+            RefusedError: 413 if it is too large; 408 if it takes too long.
+            Left: The client went before it was whole.
+        """
+        body = await self.body(largest=largest, seconds=seconds)
+        headers = dict(self.headers.items())
+        return HttpCall(self.scope["method"], self.path, dict(self.query), headers, body)
+
+    async def body(self, *, largest: int, seconds: float) -> bytes:
+        length = self.headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > largest:
+            raise _too_large(largest)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Left
+                    body += message.get("body", b"")
+                    if len(body) > largest:
+                        raise _too_large(largest)
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RefusedError(408, f"the request wasn't there within {seconds:g} s") from None
+
+    async def left(self) -> None:
+        """Wait until the client is gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Send the status and the headers, with the request's id among them."""
+        self.started = True
+        told = {**ANNOUNCED, "x-request-id": self._id, "request-id": self._id, **headers}
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(n.encode("latin-1"), _header(v)) for n, v in told.items()],
+            }
+        )
+
+    async def write(self, data: bytes, *, seconds: float | None = None) -> None:
+        """Send a part of the body.
+
+        Raises:
+            Left: The client took nothing for ``seconds``, or is gone.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        except (TimeoutError, OSError):
+            raise Left from None
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def answer(self, reply: HttpReply, **headers: str) -> None:
+        """Send all of a reply."""
+        told = {**reply.headers, "content-length": str(len(reply.body)), **headers}
+        if reply.status in (401, 408, 413):
+            told["connection"] = "close"  # or the rest of the body would have to be read
+        if reply.status == 401:
+            told.setdefault("www-authenticate", "Bearer")
+        await self.start(reply.status, told)
+        body = b"" if self.scope["method"] == "HEAD" else reply.body
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _header(value: str) -> bytes:
+    # What a client sent may be repeated here, and must not become a header of its own.
+    return codecs.encode(
+        "".join(c if c.isprintable() else " " for c in value), "latin-1", "replace"
+    )
+
+
+def _too_large(largest: int) -> RefusedError:
+    return RefusedError(413, f"the request has more than {largest} bytes")

@@ -1,0 +1,235 @@
+"""What all doors of the server share, and how anything is spoken through one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tts_plugins.dialects.base import Asked
+from tts_plugins.errors import EngineError, InvalidRequestError, TTSError
+from tts_plugins.playhead import Playhead
+from tts_plugins.server.admission import Admission
+from tts_plugins.server.engines import Engines, Hosted
+from tts_plugins.server.keys import Keys
+from tts_plugins.server.ledger import Ledger, Record, Spans
+from tts_plugins.server.refusals import RefusedError
+from tts_plugins.turn import Turn
+from tts_plugins.types import AudioChunk
+
+logger = logging.getLogger(__name__)
+
+_DRAINING = 2.0
+"""Seconds after which a client asks again, and finds another server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may ask of the server."""
+
+    characters: int = 10_000
+    """Of one text."""
+    body: int = 1_000_000
+    """Bytes of a request."""
+    clip: int = 20_000_000
+    """Bytes of a recording to clone a voice from."""
+    body_seconds: float = 20.0
+    """In which a request has to have arrived."""
+    send_seconds: float = 30.0
+    """For which a client may take nothing of what it is sent."""
+    patience: float = 10.0
+    """Seconds in which an engine has to give audio."""
+    contexts: int = 32
+    """Open at once on one WebSocket."""
+
+
+class House:
+    """Engines, keys, places and the ledger.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        engines: Engines,
+        *,
+        admission: Admission,
+        keys: Keys,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engines = engines
+        self.admission = admission
+        self.keys = keys
+        self.limits = limits
+        self.ledger = Ledger()
+        self.spans = Spans()
+        self.clock = clock
+        self.draining = False
+        """Whether what runs is finished, and nothing new is begun."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._visits = 0
+
+    def enter(self, dialect: str, headers: Mapping[str, str]) -> Visit:
+        """Somebody comes in by one of the doors."""
+        record = Record(request_id(), dialect)
+        return Visit(self, record, self.spans.start(record, headers))
+
+    def admit(self, headers: Mapping[str, str], query: Mapping[str, str] | None = None) -> str:
+        """Who calls, if they may.
+
+        Raises:
+            RefusedError: 401 for a wrong key; 503 while nothing new is begun.
+        """
+        caller = self.keys.caller(headers, query)
+        if self.draining:
+            raise RefusedError(503, "the server is shutting down", retry_after=_DRAINING)
+        return caller
+
+    def refusal(self) -> str | None:
+        """Why nothing new can be spoken just now, if it can't."""
+        if self.draining:
+            return "draining"
+        if not self.engines.ready:
+            return self.engines.failure or "loading"
+        return "full" if self.admission.is_full else None
+
+    def began(self) -> None:
+        self._visits += 1
+        self._idle.clear()
+
+    def ended(self) -> None:
+        self._visits -= 1
+        if not self._visits:
+            self._idle.set()
+
+    async def drain(self) -> None:
+        """Begin nothing new, and wait until what runs is over."""
+        self.draining = True
+        await self._idle.wait()
+
+    def page(self) -> tuple[str, bytes]:
+        """The numbers for Prometheus."""
+        self.ledger.level(
+            active=self.admission.active,
+            waiting=self.admission.waiting,
+            slots=self.admission.max_streams,
+        )
+        return self.ledger.page()
+
+
+class Visit:
+    """One request, from when it came in until it is in the ledger.
+
+    What it says on the way of itself stands in its ``record``. Use it as a context manager: however
+    it ends, it is written down once. A WebSocket has one for each piece that is spoken.
+    """
+
+    def __init__(self, house: House, record: Record, span: Any) -> None:
+        self.house = house
+        self.record = record
+        self._span = span
+        self._began = house.clock()
+
+    def __enter__(self) -> Visit:
+        self.house.began()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        record = self.record
+        record.took = self.house.clock() - self._began
+        if record.outcome == "finished" and kind is not None:
+            ours = issubclass(kind, TTSError)
+            cut = issubclass(kind, (asyncio.CancelledError, GeneratorExit))
+            record.outcome = "cancelled" if cut else kind.__name__ if ours else "EngineError"
+        self.house.ledger.enter(record)
+        self.house.spans.end(self._span, record)
+        self.house.ended()
+
+    def fail(self, error: TTSError) -> None:
+        """It didn't work, and the client has been told."""
+        self.record.outcome = type(error).__name__
+        self.record.status = error.status_code
+
+    async def prepare(self, asked: Asked, caller: str) -> Job:
+        """Find the engine and the voice; nothing is spoken yet.
+
+        Raises:
+            TTSError: If that can't be spoken here.
+        """
+        house, record = self.house, self.record
+        record.caller = caller
+        hosted = house.engines.find(asked.model)
+        record.engine = hosted.name
+        record.voice = asked.request.voice or "-"
+        record.format = getattr(asked.writer, "media_type", "-").partition(";")[0]
+        record.characters = len(asked.request.text)
+        request, ignored = await hosted.request(asked.request, caller)
+        turn = Turn(
+            hosted.engine,
+            sample_rate=asked.writer.sample_rate,
+            template=replace(request, text=""),
+            patience=house.limits.patience,
+            playhead=Playhead(house.clock() + request.due),
+            clock=house.clock,
+        )
+        return Job(self, hosted, turn, ignored)
+
+    async def speak(self, turn: Turn, text: str) -> AsyncGenerator[AudioChunk, None]:
+        """Say a text in a turn, in a place of its own.
+
+        Raises:
+            TTSError: What the engine raises; OverloadedError if there is no place.
+        """
+        record, house = self.record, self.house
+        longest = house.limits.characters
+        if len(text) > longest:
+            raise InvalidRequestError(
+                f"the text has {len(text)} characters; at most {longest} are taken at a time"
+            )
+        before, stalled = turn.seconds, turn.stalled
+        with house.admission.place(record.caller) as heard:
+            try:
+                async with aclosing(turn.say(text)) as chunks:
+                    async for chunk in chunks:
+                        if record.first_audio is None and len(chunk.samples):
+                            heard()
+                            record.first_audio = house.clock() - self._began
+                            house.spans.heard(self._span)
+                        yield chunk
+            except TTSError:
+                raise
+            except Exception as error:  # a stranger's async engine: anything may come
+                logger.exception("an engine failed")
+                raise EngineError(f"{type(error).__name__}: {error}") from error
+            finally:
+                record.seconds += turn.seconds - before
+                record.stalled += turn.stalled - stalled
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to say, and all that is needed for it."""
+
+    visit: Visit
+    hosted: Hosted
+    turn: Turn
+    ignored: tuple[str, ...]
+    """Options that the engine doesn't know."""
+
+    def headers(self) -> dict[str, str]:
+        """What is told about the audio beside it."""
+        headers = {"x-tts-engine": self.hosted.name}
+        if self.ignored:
+            headers["x-tts-ignored"] = ",".join(self.ignored)
+        return headers
+
+
+def request_id() -> str:
+    return f"req-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,114 @@
+"""Speak over HTTP, in any dialect: the same door with another sign on it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from tts_plugins.dialects.base import Asked, HttpCall, HttpReply, ReplyWriter
+from tts_plugins.errors import TTSError
+from tts_plugins.server.calls import Left, Line
+from tts_plugins.server.house import House, Job, Visit
+
+
+class SpeechServer(Protocol):
+    """The server's end of a dialect."""
+
+    def read_call(self, call: HttpCall) -> Asked: ...
+
+    def write_error(self, error: TTSError) -> HttpReply: ...
+
+
+class SpeechDoor:
+    """An ASGI app that answers the speech requests of one dialect.
+
+    The status waits for the first bytes, so that whatever goes wrong before them has a status of
+    its own. What goes wrong later breaks the connection: no client takes half an answer for a
+    whole one. A client that leaves stops the engine.
+
+    Args:
+        house: Where it is a door of.
+        server: The dialect's end.
+        dialect: Its name, for the ledger.
+    """
+
+    def __init__(self, house: House, server: SpeechServer, dialect: str) -> None:
+        self._house = house
+        self._server = server
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._house.limits
+        with self._house.enter(self._dialect, _headers(scope)) as visit:
+            line = Line(scope, receive, send, id=visit.record.id)
+            try:
+                try:
+                    caller = self._house.admit(line.headers)
+                    visit.record.caller = caller
+                    call = await line.call(largest=limits.body, seconds=limits.body_seconds)
+                    asked = self._server.read_call(call)
+                    job = await visit.prepare(asked, caller)
+                except TTSError as error:
+                    visit.fail(error)
+                    await line.answer(self._server.write_error(error))
+                    return
+                await self._attend(visit, line, job, asked)
+            except Left:
+                visit.record.outcome = "cancelled"
+
+    async def _attend(self, visit: Visit, line: Line, job: Job, asked: Asked) -> None:
+        """Speak until all is said, or the client leaves.
+
+        A task waits for that, since a failing send is not how one learns of it: the server's
+        buffers take a whole answer from an engine that nobody listens to.
+        """
+        speaking = asyncio.create_task(self._speak(visit, line, job, asked))
+        leaving = asyncio.create_task(line.left())
+        try:
+            await asyncio.wait({speaking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not speaking.done():
+                visit.record.outcome = "cancelled"
+                speaking.cancel()
+            await asyncio.wait({speaking, leaving})
+        if not speaking.cancelled():
+            speaking.result()
+
+    async def _speak(self, visit: Visit, line: Line, job: Job, asked: Asked) -> None:
+        writer, patience = asked.writer, self._house.limits.send_seconds
+        try:
+            async with aclosing(visit.speak(job.turn, asked.request.text)) as chunks:
+                async for chunk in chunks:
+                    if data := writer.push(chunk):
+                        await self._begin(visit, line, job, writer)
+                        await line.write(data, seconds=patience)
+            data = writer.flush()
+            await self._begin(visit, line, job, writer)
+            if data:
+                await line.write(data, seconds=patience)
+            await line.end()
+        except TTSError as error:
+            visit.fail(error)
+            if not line.started:
+                await line.answer(self._server.write_error(error), **job.headers())
+            elif fail := getattr(writer, "fail", None):
+                await line.write(fail(error), seconds=patience)
+            # Without an end, which breaks the connection.
+
+    async def _begin(self, visit: Visit, line: Line, job: Job, writer: ReplyWriter) -> None:
+        if line.started:
+            return
+        visit.record.status = 200
+        rate = str(job.turn.sample_rate)
+        audio = {"x-sample-rate": rate, "x-channels": "1"}
+        if writer.media_type == "audio/pcm":
+            audio["x-sample-format"] = "s16le"
+        await line.start(200, {"content-type": writer.media_type, **audio, **job.headers()})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {n.decode("latin-1"): v.decode("latin-1") for n, v in scope["headers"]}
