@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import struct
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.audio.bodies import CUTS, cut, encoded, frames_of, pieces, read, tone
+from tests.audio.bodies import CUTS, by_container, cut, encoded, frames_of, pieces, read, tone
 from tests.hearing import pitch
 from tts_plugins.audio import codec
 from tts_plugins.audio.codec import CompressedReader, Format
@@ -40,16 +39,6 @@ AAC_DELAY = 1024
 @cache
 def heard(kind: Format, body: bytes) -> Samples:
     return read(CompressedReader(kind), [body])
-
-
-def by_container(body: bytes) -> Samples:
-    """What FFmpeg makes of a body that is all there."""
-    floats = av.AudioResampler("fltp")
-    with av.open(io.BytesIO(body)) as container:
-        frames = [frame for any_ in container.decode(audio=0) for frame in floats.resample(any_)]
-    channels = np.concatenate([frame.to_ndarray() for frame in frames], axis=1).clip(-1, 1)
-    samples: Samples = channels.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return samples
 
 
 def id3(body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Read compressed audio while it is still being sent: the only door to PyAV.
+"""Read compressed audio while it is still being sent.
 
 FFmpeg's containers block until they have read far ahead, and its FLAC parser waits for ten
 frames. So bodies are cut into packets here, and only those go to FFmpeg, which makes the same
@@ -12,7 +12,7 @@ one, and the silence that an encoder puts in front (measured: FFmpeg's encoders,
     ogg      20 ms if each has its page, as        none
              page_duration says; else a page: 1 s
 
-PyAV is imported when the first reader is made, which takes 50 ms.
+PyAV is imported when the first reader or writer is made, which takes 50 ms: here, for both.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CompressedReader:
     """
 
     def __init__(self, kind: Format) -> None:
-        self._body = _BODIES[kind](_pyav())
+        self._body = _BODIES[kind](pyav())
 
     @property
     def sample_rate(self) -> int:
@@ -85,7 +85,12 @@ class CompressedReader:
         return joined([])
 
 
-def _pyav() -> ModuleType:
+def pyav() -> ModuleType:
+    """PyAV.
+
+    Raises:
+        MissingDependencyError: It isn't installed.
+    """
     try:
         import av
     except ImportError:
