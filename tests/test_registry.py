@@ -13,10 +13,10 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.dialects.openai_server import audio, s16, speaking
-from tests.servers import Call, by_path, certificate, serving
-from tts_plugins.errors import EngineNotFoundError, InvalidRequestError
+from tests.servers import Call, Line, by_path, certificate, serving
+from tts_plugins.errors import EngineNotFoundError, InvalidRequestError, RemoteError
 from tts_plugins.fallback import FallbackEngine
-from tts_plugins.registry import check_spec, engine_names, open_engine
+from tts_plugins.registry import check_spec, dialect_names, engine_names, open_engine
 from tts_plugins.remote import RemoteEngine
 from tts_plugins.scheduler import Scheduler
 from tts_plugins.types import AudioChunk, SynthesisRequest
@@ -145,11 +145,73 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         open_engine(address)
 
 
-def test_an_address_without_a_dialect_is_answered_with_the_dialects() -> None:
-    with pytest.raises(InvalidRequestError, match=r"say in which dialect.*kokoro\+, openai\+"):
-        open_engine("http://localhost:8880")
+def test_an_unknown_dialect_is_answered_with_the_known_ones() -> None:
     with pytest.raises(EngineNotFoundError, match=r"no engine 'opnai'; available: .*openai"):
         open_engine("opnai+http://localhost:8880")
+
+
+# Servers of ours
+
+LINE = b'{"sample_rate": 24000, "audio": "AAAAAA=="}\n'
+
+
+async def speak(line: Line, call: Call) -> None:
+    line.body(200, LINE, content_type="application/x-ndjson")
+
+
+@pytest.mark.parametrize("spec", ["ADDRESS?model=tone", "native+ADDRESS?model=tone"])
+async def test_an_address_without_a_dialect_is_a_server_of_ours(spec: str) -> None:
+    async with serving(by_path({"POST /api/speech": speak})) as server:
+        engine = open_engine(spec.replace("ADDRESS", server.url), voice="a+b")
+        async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
+            assert [len(chunk.samples) async for chunk in chunks] == [2]
+        await engine.aclose()
+    assert server.calls[0].json == {"text": "Hello.", "voice": "a+b", "model": "tone"}
+
+
+async def test_a_server_of_ours_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "tts.sock"
+    async with serving(by_path({"POST /api/speech": speak}), path=path) as server:
+        assert server.url == f"unix://{path}"
+        engine = open_engine(f"{server.url}?voice=a+b")
+        async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
+            assert [len(chunk.samples) async for chunk in chunks] == [2]
+        await engine.aclose()
+    assert server.calls[0].json == {"text": "Hello.", "voice": "a+b"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "http://127.0.0.1:8080",
+        "https://tts.example/speech/v1",
+        "unix:///run/tts.sock?voice=a+b",
+        "fallback: http://127.0.0.1:8080?model=tone , unix:///run/tts.sock, tone",
+    ],
+)
+def test_an_address_of_ours_is_known_without_asking_there(spec: str) -> None:
+    check_spec(spec)
+
+
+def test_a_server_of_ours_is_called_by_the_address_as_it_was_written() -> None:
+    assert repr(open_engine("http://localhost:8080?model=x")) == (
+        "RemoteEngine('http://localhost:8080')"
+    )
+
+
+async def test_another_server_is_answered_with_the_dialects() -> None:
+    async with serving(by_path({})) as server:
+        engine = open_engine(server.url)
+        with pytest.raises(RemoteError) as raised:
+            async with aclosing(engine.stream(SynthesisRequest("Hello."))) as chunks:
+                await anext(chunks)
+        await engine.aclose()
+    assert str(raised.value) == (
+        f"{server.url}: 404: no server of ours; say in which dialect, in front of the address: "
+        f"{', '.join(f'{name}+' for name in dialect_names())}"
+        f" (asked for POST {server.url}/api/speech)"
+    )
+    assert {"elevenlabs", "native", "openai"} <= set(dialect_names())
 
 
 # Fallbacks and slips
@@ -165,6 +227,14 @@ def test_a_fallback_may_be_written_with_spaces() -> None:
     assert repr(first) == f"RemoteEngine('{ADDRESS}')"
     assert isinstance(second, Scheduler)
     check_spec(f"fallback: {ADDRESS} , tone ")
+
+
+async def test_a_fallback_may_be_of_servers_of_ours() -> None:
+    first, second = members(open_engine("fallback:http://a:1?model=x,unix:///run/b.sock"))
+    assert [repr(each) for each in (first, second)] == [
+        "RemoteEngine('http://a:1')",
+        "RemoteEngine('unix:///run/b.sock')",
+    ]
 
 
 @pytest.mark.parametrize("spec", ["fallback:", "fallback: ", "fallback:tone,", "fallback:,tone"])
@@ -212,13 +282,12 @@ def test_a_dialect_may_be_written_in_capitals() -> None:
     assert repr(open_engine("OpenAI+http://localhost:8880")) == f"RemoteEngine('{ADDRESS}')"
 
 
-def test_an_address_without_a_scheme_is_answered_with_the_schemes() -> None:
+@pytest.mark.parametrize("spec", ["openai+localhost:8880", "localhost:8080", "unix:/run/a.sock"])
+def test_an_address_without_a_scheme_is_answered_with_the_schemes(spec: str) -> None:
     for look in (open_engine, check_spec):
         with pytest.raises(InvalidRequestError) as raised:
-            look("openai+localhost:8880")
-        assert str(raised.value) == (
-            "'openai+localhost:8880' lacks a scheme: http://, https:// or unix:///"
-        )
+            look(spec)
+        assert str(raised.value) == f"{spec!r} lacks a scheme: http://, https:// or unix:///"
 
 
 # Keys
@@ -236,6 +305,8 @@ def test_an_address_without_a_scheme_is_answered_with_the_schemes() -> None:
         "openai+http://:SECRET@localhost:8880",
         "openai+https://SECRET@api.openai.com?model=x",
         "http://user:SECRET@localhost:8880",
+        "http://localhost:8880?api_key=SECRET",
+        "https://localhost:8880?token=SECRET",
     ],
 )
 def test_a_key_in_an_address_is_refused_and_not_repeated(

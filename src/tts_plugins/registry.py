@@ -3,7 +3,9 @@
     open_engine("hibari")                                 in this process
     open_engine("hibari", workers=2)                      with options of the scheduler it shares
     open_engine("tone", frequency=220)                    with options of its own
-    open_engine("openai+http://localhost:8880")           on a server, in that dialect
+    open_engine("http://localhost:8080")                  on a server of ours
+    open_engine("unix:///run/tts.sock?model=tone")        the same, with options
+    open_engine("openai+http://localhost:8880")           on any other, in its dialect
     open_engine("kokoro+http://localhost:8880?voice=af_heart")
     open_engine("elevenlabs+https://api.elevenlabs.io", voice="...", api_key="...")
     open_engine("fallback:elevenlabs+https://api.elevenlabs.io,hibari")
@@ -34,6 +36,7 @@ DIALECTS = "tts_plugins.dialects"
 """The entry point group in which packages name the ways to speak to a server."""
 
 _FALLBACK = "fallback:"
+_OURS = "native"
 _INTERNAL = frozenset({"clock", "engines", "name"})
 _SCHEDULING = frozenset(inspect.signature(Scheduler).parameters) - {"engine", "clock"}
 
@@ -42,9 +45,9 @@ def open_engine(spec: str, **options: Any) -> Engine:
     """Open the engine that ``spec`` names. One in this process loads here, which may take a second.
 
     Args:
-        spec: An engine's name; or ``dialect+address`` of a server, whose options may also stand in
-            it as ``?name=value&...``, a plus as it is and a space as ``%20``; or ``fallback:`` and
-            several of these with commas between.
+        spec: An engine's name; or the address of a server of ours, or ``dialect+address`` of any
+            other, whose options may also stand in it as ``?name=value&...``, a plus as it is and a
+            space as ``%20``; or ``fallback:`` and several of these with commas between.
         **options: What the engine itself takes, such as ``voice`` or ``model``. Also, for one in
             this process, what Scheduler takes, such as ``workers``; for a server, what RemoteEngine
             takes, and ``api_key_env``, the environment variable that holds the key. The key for a
@@ -117,7 +120,7 @@ def _find(group: str, name: str) -> EntryPoint:
     try:
         return points[name]
     except KeyError:
-        if group == ENGINES and "+" in name:
+        if group == ENGINES and {"+", ":"} & {*name}:
             raise InvalidRequestError(
                 f"{name!r} lacks a scheme: http://, https:// or unix:///"
             ) from None
@@ -126,14 +129,14 @@ def _find(group: str, name: str) -> EntryPoint:
 
 def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     name, plus, address = spec.partition("+")
-    name = name.lower()
     if not plus or "://" in name:
-        known = ", ".join(f"{dialect}+" for dialect in dialect_names())
-        raise InvalidRequestError(f"say in which dialect, in front of the address: {known}")
+        name, address = _OURS, spec
+    name = name.lower()
     dialect_class = _find(DIALECTS, name).load()
     from tts_plugins.remote import RemoteEngine  # here, since it needs an extra
 
     url, _, query = address.partition("?")
+    called = url if address is spec else f"{name}+{url}"
     host = _host(url)
     cloud = getattr(dialect_class, "cloud", None)
     if cloud and host == cloud.home:
@@ -148,7 +151,7 @@ def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     key = _key(dialect_class, given, at_home=at_home and url.startswith("https://"))
     theirs = {name: given.pop(name) for name in connecting & given.keys()}
     dialect = _made(dialect_class, f"{name}+", given, also=[*connecting, "api_key_env"])
-    return RemoteEngine(dialect, url, **{"api_key": key, "name": f"{name}+{url}"} | theirs)
+    return RemoteEngine(dialect, url, **{"api_key": key, "name": called} | theirs)
 
 
 def _host(url: str) -> str:

@@ -295,10 +295,6 @@ class NativeServer:
         """The reply for something that went wrong before there was any audio."""
         return error_reply(error, _error(error))
 
-    def write_line_error(self, error: TTSError) -> bytes:
-        """The last line, for what went wrong later."""
-        return _line(_error(error))
-
     def write_voices(self, voices: Sequence[Voice]) -> HttpReply:
         return _json({"voices": [asdict(voice) for voice in voices]})
 
@@ -325,6 +321,10 @@ class ChunkLines:
 
     def flush(self) -> bytes:
         return b""
+
+    def fail(self, error: TTSError) -> bytes:
+        """The last line, for what went wrong on the way."""
+        return _line(_error(error))
 
 
 def _word(word: Word) -> dict[str, object]:
