@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
@@ -54,21 +54,34 @@ class Line:
         return HttpCall(self.scope["method"], self.path, dict(self.query), headers, body)
 
     async def body(self, *, largest: int, seconds: float) -> bytes:
+        body = bytearray()
+        await self.read(body.extend, largest=largest, seconds=seconds)
+        return bytes(body)
+
+    async def read(self, take: Callable[[bytes], object], *, largest: int, seconds: float) -> None:
+        """Hand on the body of the request as it comes.
+
+        Raises:
+            RefusedError: 413 if it is too large; 408 if it takes too long.
+            Left: The client went before it was whole.
+        """
         length = self.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > largest:
             raise _too_large(largest)
-        body = bytearray()
+        size = 0
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
                         raise Left
-                    body += message.get("body", b"")
-                    if len(body) > largest:
+                    data = message.get("body", b"")
+                    size += len(data)
+                    if size > largest:
                         raise _too_large(largest)
+                    take(data)
                     if not message.get("more_body", False):
-                        return bytes(body)
+                        return
         except TimeoutError:
             raise RefusedError(408, f"the request wasn't there within {seconds:g} s") from None
 
