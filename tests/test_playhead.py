@@ -13,3 +13,11 @@ def test_a_listener_who_ran_dry_goes_on_from_now() -> None:
     assert listener.ahead(13.5) == 0.5
     assert listener.add(1.0, now=20.0) == 6.0
     assert listener.dry_at == 21.0
+
+
+def test_a_listener_has_left_what_it_hasnt_taken() -> None:
+    listener = Playhead(10.0)
+    listener.keep(2.0, now=15.0)
+    assert listener.ahead(15.0) == 2.0
+    listener.keep(1.0, now=15.5)  # has more than that
+    assert listener.ahead(15.5) == 1.5

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import math
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 import numpy as np
 import pytest
@@ -218,6 +218,141 @@ async def test_a_stream_rests_when_it_is_far_enough_ahead() -> None:
         await resting
         assert len(engine.steps) >= 4
     await scheduler.aclose()
+
+
+# Consumers that don't take their audio
+
+
+class Stalled:
+    """A stream "a" that rests for its consumer, who has taken one chunk of four.
+
+    Chunks are 0.5 s: more than a second waits. A listener would have heard it all.
+    """
+
+    def __init__(self, chunks: int) -> None:
+        self.gate = Turnstile()
+        self.engine = SpyEngine(seconds=0.5, before=self.gate)
+        self.now = 100.0
+        self.scheduler = Scheduler(self.engine, max_ahead=1.0, clock=lambda: self.now)
+        self.chunks = self.scheduler.stream(SynthesisRequest(f"a:{chunks}"))
+
+    async def step(self) -> None:
+        """Let the next step end, when everybody has run dry."""
+        await self.gate.hold()
+        self.now += 100.0
+        self.gate.pass_.release()
+
+
+@asynccontextmanager
+async def stall(chunks: int = 100) -> AsyncGenerator[Stalled, None]:
+    stalled = Stalled(chunks)
+    gate = stalled.gate
+    try:
+        first = asyncio.ensure_future(anext(stalled.chunks))
+        await gate.hold()
+        gate.pass_.release()  # costs nothing by the clock
+        for _ in range(3):
+            await stalled.step()
+        await first
+        other = asyncio.create_task(drain(stalled.scheduler, "b:1"))
+        await gate.hold()
+        assert stalled.engine.steps == [*"aaaab"]
+        gate.pass_.release()
+        await asyncio.wait_for(other, 5)
+        stalled.now += 100.0
+        yield stalled
+    finally:
+        gate.open()
+        await stalled.chunks.aclose()
+        await stalled.scheduler.aclose()
+
+
+async def test_a_stream_rests_while_its_consumer_takes_nothing() -> None:
+    async with stall() as stalled:
+        stalled.gate.open()
+        for _ in range(5):
+            stalled.now += 100.0
+            assert await drain(stalled.scheduler, "b:1") == 1  # is let in, and served
+        assert "".join(stalled.engine.steps) == "aaaabbbbbb"
+
+
+async def test_a_stream_goes_on_once_its_consumer_does() -> None:
+    async with stall(chunks=9) as stalled:
+        for _ in range(5):
+            await anext(stalled.chunks)
+            await stalled.step()
+        assert "".join(stalled.engine.steps) == "aaaabaaaaa"
+        assert len([chunk async for chunk in stalled.chunks]) == 3
+
+
+async def test_nobody_is_kept_waiting_by_a_stream_whose_consumer_takes_nothing() -> None:
+    async with stall() as stalled:
+        others = [asyncio.create_task(drain(stalled.scheduler, "c:2"))]
+        await stalled.gate.hold()
+        others.append(asyncio.create_task(drain(stalled.scheduler, "d:2")))
+        await asyncio.sleep(0)
+        stalled.gate.open()
+        await asyncio.gather(*others)
+        assert "".join(stalled.engine.steps) == "aaaabcdcd"  # "c" can spare the time for "d"
+
+
+async def test_who_hasnt_taken_what_there_is_comes_by_after_those_who_have() -> None:
+    async with stall() as stalled:
+        other = asyncio.create_task(drain(stalled.scheduler, "c:2"))
+        await stalled.gate.hold()
+        await anext(stalled.chunks)  # "a" goes on, but a second is left for it
+        stalled.gate.open()
+        await other
+        assert "".join(stalled.engine.steps)[:7] == "aaaabcc"
+
+
+async def test_a_stream_that_rests_for_its_consumer_is_closed_in_the_engine() -> None:
+    async with stall() as stalled:
+        pass
+    assert stalled.engine.closed == ["b", "a"]
+    assert stalled.scheduler.load == (0, 0)
+
+
+async def test_closing_ends_a_stream_that_rests_for_its_consumer() -> None:
+    async with stall() as stalled:
+        await stalled.scheduler.aclose()
+        with pytest.raises(EngineError, match="closed"):
+            [chunk async for chunk in stalled.chunks]
+        assert stalled.engine.closed == ["b", "a"]
+
+
+async def test_without_a_limit_all_is_computed_for_a_consumer_who_takes_nothing() -> None:
+    gate = Turnstile()
+    gate.open()
+    scheduler = Scheduler(SpyEngine(before=gate), max_ahead=math.inf)
+    async with aclosing(scheduler.stream(SynthesisRequest("a:100"))) as chunks:
+        await anext(chunks)
+        for _ in range(100):
+            await gate.hold()
+    await scheduler.aclose()
+
+
+async def test_the_load_is_how_many_streams_are_open_and_how_many_have_no_audio_yet() -> None:
+    gate = Turnstile()
+    scheduler = Scheduler(SpyEngine(before=gate), max_ahead=math.inf)
+    assert scheduler.load == (0, 0)
+    chunks = scheduler.stream(SynthesisRequest("a"))
+    first = asyncio.ensure_future(anext(chunks))
+    await gate.hold()
+    other = asyncio.create_task(drain(scheduler, "b", due=1.0))
+    await asyncio.sleep(0)
+    assert scheduler.load == (2, 2)
+    gate.pass_.release()
+    await first
+    assert (scheduler.load.open, scheduler.load.waiting) == (2, 1)
+    gate.open()
+    await other
+    await chunks.aclose()
+    assert scheduler.load == (0, 0)
+    await scheduler.aclose()
+
+
+# Failures
 
 
 async def test_a_failing_engine_becomes_an_engine_error_with_its_cause() -> None:

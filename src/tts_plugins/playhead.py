@@ -21,6 +21,10 @@ class Playhead:
         self.dry_at = max(self.dry_at, now) + seconds
         return silence
 
+    def keep(self, seconds: float, now: float) -> None:
+        """Count on so much audio being left: what the listener hasn't taken isn't heard yet."""
+        self.dry_at = max(self.dry_at, now + seconds)
+
     def ahead(self, now: float) -> float:
         """Seconds of audio not heard yet."""
         return max(0.0, self.dry_at - now)

@@ -3,6 +3,7 @@
 A stream is as urgent as its listener is close to silence, so each step goes to the stream whose
 listener runs out of audio first. A new listener has nothing to lose yet: it is let in only when
 everyone who is already listening can spare the time. Overload so becomes waiting, never stuttering.
+Who doesn't take what there is can't run out of it: such a stream rests, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +43,16 @@ _FIRST_LIFETIME = 3.0
 _Outcome = AudioChunk | BaseException | None
 
 
+class Load(NamedTuple):
+    """How many listeners a scheduler has."""
+
+    open: int
+    """Streams that haven't ended, of which max_streams are allowed."""
+
+    waiting: int
+    """Those of them that have had no audio yet."""
+
+
 @dataclass(eq=False, slots=True)
 class _Stream:
     """One request on its way through the engine. Guarded by the scheduler's lock."""
@@ -55,6 +67,18 @@ class _Stream:
     chunks: Iterator[AudioChunk] | None = None
     stepping: bool = False
     closed: bool = False
+    made: float = 0.0
+    """Seconds of audio posted."""
+    taken: float = 0.0
+    """Seconds of it that the consumer has asked for. Written by the consumer alone, without the
+    lock, for which the event loop would often wait: a worker holds it while it wakes that loop."""
+    held: bool = False
+    """Whether it rests until its consumer takes more. Written on the consumer's loop alone."""
+
+    @property
+    def untaken(self) -> float:
+        """Seconds of audio that wait for the consumer; elsewhere than on its loop, at most."""
+        return self.made - self.taken
 
 
 class Scheduler:
@@ -69,7 +93,8 @@ class Scheduler:
         workers: Steps that may run at the same time.
         max_streams: Streams open at once before OverloadedError.
         max_ahead: Seconds of unheard audio after which a stream rests: the most that a barge-in
-            throws away. ``math.inf`` computes as fast as it can, for writing to a file.
+            throws away, and that waits for a consumer who takes nothing. ``math.inf`` computes as
+            fast as it can, for writing to a file.
         guard: Seconds of audio that everyone listening must have left, beyond the cost of a new
             stream's first step, for that step to start.
         hang_after: Seconds after which a step for a stream that is closed already is taken to
@@ -112,12 +137,21 @@ class Scheduler:
         """What is shared."""
         return self._engine
 
+    @property
+    def load(self) -> Load:
+        """Who is served now."""
+        with self._lock:
+            return Load(len(self._open), sum(not stream.made for stream in self._open))
+
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         stream = self._enter(request)
         try:
             while (outcome := await self._outcome(stream)) is not None:
                 if isinstance(outcome, BaseException):
                     raise outcome
+                stream.taken += outcome.seconds
+                if stream.held:
+                    self._wake(stream)
                 yield outcome
         finally:
             # Nothing is awaited here: a barge-in waits for this block. A step that is running
@@ -169,7 +203,9 @@ class Scheduler:
 
     def _spare(self, now: float) -> float:
         """Seconds that the neediest listener would have left after a new stream's first step."""
-        soonest = min((s.playhead.dry_at for s in self._open if s.urgent), default=math.inf)
+        soonest = min(
+            (s.playhead.dry_at for s in self._open if s.urgent and not s.held), default=math.inf
+        )
         return soonest - now - self._first_step
 
     def _enter(self, request: SynthesisRequest) -> _Stream:
@@ -315,14 +351,18 @@ class Scheduler:
             cost = now - began
             self._first_step += (_RECENT if self._first_step else 1) * (cost - self._first_step)
         stream.urgent = True
+        stream.made += chunk.seconds
         stream.playhead.add(chunk.seconds, now)
 
     def _continue(self, stream: _Stream, now: float) -> None:
-        """Let a stream take its next step: now, or when its listener has caught up."""
+        """Let a stream take its next step: now, or when its listener has caught up.
+
+        Whether its consumer has is for the consumer's loop to say, lest a take pass unnoticed.
+        """
         if stream.closed:
             return
         rest = stream.playhead.ahead(now) - self._max_ahead
-        if rest <= 0:
+        if rest <= 0 and stream.untaken <= self._max_ahead:
             self._ready.append(stream)
             self._hire()
         else:
@@ -332,8 +372,13 @@ class Scheduler:
                 self._leave(stream)
 
     def _wake(self, stream: _Stream) -> None:
+        """On the consumer's loop: go on, or wait until more has been taken."""
         with self._lock:
-            self._continue(stream, self._clock())
+            now = self._clock()
+            stream.playhead.keep(stream.untaken, now)
+            stream.held = stream.untaken > self._max_ahead
+            if not stream.held:
+                self._continue(stream, now)
 
 
 def _dry_at(stream: _Stream) -> float:
