@@ -12,13 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.audio.bodies import encoded, frames_of
+from tests.audio.bodies import encoded, frames_of, tone
 from tests.dialects.elevenlabs_server import beep, line, lines, timed
+from tests.hearing import pitch
 from tts_plugins.audio.g711 import from_alaw, from_ulaw, to_alaw, to_ulaw
 from tts_plugins.audio.pcm import from_s16, to_s16
 from tts_plugins.audio.wav import WavWriter
 from tts_plugins.dialects.base import Clip, HttpCall, HttpReply, ReplyReader
-from tts_plugins.dialects.elevenlabs import DEFAULT_VOICE, ElevenLabsDialect, ElevenLabsServer
+from tts_plugins.dialects.elevenlabs import (
+    DEFAULT_VOICE,
+    Character,
+    Characters,
+    ElevenLabsDialect,
+    ElevenLabsServer,
+)
 from tts_plugins.errors import (
     EngineTimeoutError,
     InvalidRequestError,
@@ -270,11 +277,23 @@ def test_a_server_refuses_what_is_no_request(path: str, body: bytes) -> None:
         ElevenLabsServer().read_call(call)
 
 
-@pytest.mark.parametrize("query", [{}, {"output_format": "mp3_44100_128"}])
-def test_a_server_does_not_change_a_format_that_it_lacks(query: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "name", ["mp3_44100_320", "mp3_22050_64", "opus_24000_32", "wav_24000", ""]
+)
+def test_a_server_refuses_a_format_that_there_is_not(name: str) -> None:
+    query = {"output_format": name}
     call = HttpCall("POST", "/v1/text-to-speech/v1", query, body=b'{"text": "Hello"}')
-    with pytest.raises(InvalidRequestError, match="no output_format 'mp3_44100_128'; formats: pcm"):
+    with pytest.raises(
+        InvalidRequestError, match=f"no output_format '{name}'; formats: pcm_8000, "
+    ):
         ElevenLabsServer().read_call(call)
+
+
+def test_mp3_is_meant_where_no_format_is_named() -> None:
+    pytest.importorskip("av")
+    call = HttpCall("POST", "/v1/text-to-speech/v1", body=b'{"text": "Hello"}')
+    writer = ElevenLabsServer().read_call(call).writer
+    assert (writer.media_type, writer.sample_rate) == ("audio/mpeg", 44_100)
 
 
 # Replies with times
@@ -599,6 +618,46 @@ def test_every_raw_format_goes_both_ways(
     assert came.sample_rate == int(name.split("_")[1])
 
 
+COMPRESSED = {
+    "mp3_22050_32": 4_000,
+    "mp3_24000_48": 6_000,
+    "mp3_44100_32": 4_000,
+    "mp3_44100_64": 8_000,
+    "mp3_44100_96": 12_000,
+    "mp3_44100_128": 16_000,
+    "mp3_44100_192": 24_000,
+    "opus_48000_32": 0,
+    "opus_48000_64": 0,
+    "opus_48000_96": 0,
+    "opus_48000_128": 0,
+    "opus_48000_192": 0,
+}
+"""Bytes of a second; as many as it takes of Opus."""
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_every_compressed_format_goes_both_ways(name: str, timestamps: bool) -> None:
+    pytest.importorskip("av")
+    dialect = ElevenLabsDialect(output_format=name, timestamps=timestamps)
+    request = SynthesisRequest("Hello big world")
+    writer = ElevenLabsServer().read_call(dialect.write_call(request)).writer
+    rate = writer.sample_rate
+    spoken = tuple(Word(w, at, at / 20, at / 20 + 0.2) for at, w in spans(request.text))
+    said = np.array_split(tone(2.0, rate), 10)
+    body = writer.push(AudioChunk(said[0], rate, spoken))
+    body += b"".join(writer.push(AudioChunk(part, rate)) for part in said[1:]) + writer.flush()
+    reply = HttpReply(200, {"content-type": writer.media_type})
+    came = read(dialect.read_reply(request, reply), body, 480)
+    assert {chunk.sample_rate for chunk in came} == {rate} == {int(name.split("_")[1])}
+    assert 2 * rate <= len(samples(came)) <= 2 * rate + 3_000
+    assert pitch(samples(came), rate) == pytest.approx(440, abs=0.2)
+    if timestamps:
+        assert words(came) == list(spoken)
+    elif COMPRESSED[name]:
+        assert len(body) == pytest.approx(2 * COMPRESSED[name], rel=0.06)
+
+
 def _written(text: str, *chunks: AudioChunk, output_format: str = "pcm_24000") -> list[Any]:
     call = ElevenLabsDialect(output_format=output_format).write_call(SynthesisRequest(text))
     writer = ElevenLabsServer().read_call(call).writer
@@ -648,6 +707,61 @@ def test_ten_seconds_at_once_are_written_in_lines_of_less_than_64_kib() -> None:
     said = [c for each in written if each["alignment"] for c in each["alignment"]["characters"]]
     assert "".join(said) == text
     assert "".join(written[0]["alignment"]["characters"]) == "words " * 66
+
+
+def test_all_of_it_may_come_as_one_object() -> None:
+    query = {"output_format": "pcm_24000"}
+    path = "/v1/text-to-speech/v1/with-timestamps"
+    call = HttpCall("POST", path, query, body=b'{"text": "Hi you."}')
+    writer = ElevenLabsServer().read_call(call).writer
+    half = np.full(2, 0.5, np.float32)
+    pushed = [
+        writer.push(AudioChunk(half, 24_000, (Word("Hi", 0, 0.0, 0.5),))),
+        writer.push(AudioChunk(half, 24_000, (Word("you", 3, 1.0, 1.75),))),
+    ]
+    assert pushed == [b"", b""]
+    alignment = {
+        "characters": ["H", "i", " ", "y", "o", "u", "."],
+        "character_start_times_seconds": [0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 1.75],
+        "character_end_times_seconds": [0.25, 0.5, 0.5, 1.25, 1.5, 1.75, 1.75],
+    }
+    assert json.loads(writer.flush()) == {
+        "audio_base64": "AEAAQABAAEA=",
+        "alignment": alignment,
+        "normalized_alignment": alignment,
+    }
+
+
+def test_an_object_without_words_has_no_times() -> None:
+    query = {"output_format": "pcm_24000"}
+    path = "/v1/text-to-speech/v1/with-timestamps"
+    call = HttpCall("POST", path, query, body=b'{"text": "Hi"}')
+    writer = ElevenLabsServer().read_call(call).writer
+    assert json.loads(writer.flush()) == {
+        "audio_base64": "",
+        "alignment": None,
+        "normalized_alignment": None,
+    }
+
+
+def test_characters_have_times_as_soon_as_their_word_has() -> None:
+    timing = Characters("Hi you.")
+    assert timing.push([]) == []
+    assert timing.push([Word("Hi", 0, 0.0, 0.5)]) == [
+        Character("H", 0.0, 0.25),
+        Character("i", 0.25, 0.5),
+        Character(" ", 0.5, 0.5),
+    ]
+    assert timing.push([Word("Hi", 0, 0.0, 0.5)]) == []
+    assert [each.text for each in timing.push([Word("you.", 3, 1.0, 1.75)])] == list("you.")
+    assert timing.flush() == []
+    timing.text += " Bye!"
+    assert "".join(each.text for each in timing.push([Word("Bye", 8, 2.0, 2.5)])) == " Bye"
+    assert timing.flush() == [Character("!", 2.5, 2.5)]
+
+
+def test_a_text_without_words_has_no_characters() -> None:
+    assert Characters("...").flush() == []
 
 
 def test_a_server_that_knows_no_words_says_null() -> None:
@@ -751,7 +865,7 @@ def test_a_server_without_timestamps_is_told_from_one_without_the_voice(status: 
     [
         (
             VoiceNotFoundError("bob", ["ann"]),
-            404,
+            400,
             {"type": "not_found", "code": "voice_not_found", "status": "voice_not_found"},
         ),
         (
@@ -772,6 +886,22 @@ def test_a_server_without_timestamps_is_told_from_one_without_the_voice(status: 
                 "status": "invalid_parameters",
             },
         ),
+        *[
+            (
+                RemoteError("so", status_code=code),
+                code,
+                {"type": kind, "code": said, "status": said},
+            )
+            for code, kind, said in (
+                (401, "authentication_error", "invalid_api_key"),
+                (404, "not_found", "not_found"),
+                (405, "validation_error", "method_not_allowed"),
+                (413, "validation_error", "request_too_large"),
+                (422, "validation_error", "invalid_text"),
+                (500, "internal_error", "internal_error"),
+                (503, "service_unavailable", "service_unavailable"),
+            )
+        ],
         (
             EngineTimeoutError("slow"),
             504,

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.audio.bodies import tone
 from tests.dialects.fish_server import FishAudio, FishSpeech, beep, header
+from tests.hearing import pitch
 from tests.servers import Answer, Call, Line, Server, serving
 from tts_plugins.audio.pcm import from_s16
 from tts_plugins.dialects.base import Clip, HttpCall, HttpReply, Part, ReplyReader
@@ -657,7 +660,9 @@ def test_a_clone_at_fish_audio_is_private_and_says_of_which_clip_it_is() -> None
 def test_livekits_request_is_read_in_json_and_msgpack(write: Any) -> None:
     assert len(msgpack.packb(LIVEKIT)) == 244
     asked = FishServer().read_call(write(LIVEKIT, model="s2.1-pro"))
-    assert asked.request == SynthesisRequest("Hello there.")
+    assert asked.request == SynthesisRequest(
+        "Hello there.", options={"chunk_length": 100, "temperature": 0.7, "top_p": 0.7}
+    )
     assert asked.model == "s2.1-pro"
     assert (asked.writer.media_type, asked.writer.sample_rate) == ("audio/wav", 24_000)
 
@@ -666,46 +671,63 @@ def test_livekits_request_is_read_in_json_and_msgpack(write: Any) -> None:
 def test_fields_that_are_null_count_as_not_given(write: Any) -> None:
     assert len(msgpack.packb(OLD_SDK)) == 178
     asked = FishServer().read_call(write(OLD_SDK))
-    assert asked.request == SynthesisRequest("Hello")
+    assert asked.request == SynthesisRequest(
+        "Hello", options={"chunk_length": 200, "temperature": 0.7, "top_p": 0.7}
+    )
     assert asked.model is None
     assert asked.writer.sample_rate == 0
 
 
 def test_prosody_may_be_null_in_part_and_means_nothing_elsewhere() -> None:
     body = {"text": "Hi", "speed": "fast", "volume": 3, "prosody": {"speed": None, "volume": -3}}
-    asked = FishServer(knobs=["volume"]).read_call(in_json(body))
+    asked = FishServer().read_call(in_json(body))
     assert asked.request == SynthesisRequest("Hi", options={"volume": -3})
     del body["prosody"]
-    asked = FishServer(knobs=["volume"]).read_call(in_json(body))
+    asked = FishServer().read_call(in_json(body))
     assert asked.request == SynthesisRequest("Hi")
 
 
 def test_a_reference_id_wins_over_recordings() -> None:
     assert len(msgpack.packb(NEW_SDK)) == 601
-    for server in (FishServer(), FishServer(knobs=["references"])):
-        asked = server.read_call(in_msgpack(NEW_SDK))
-        assert asked.request == SynthesisRequest("Hi", voice="abc")
+    asked = FishServer().read_call(in_msgpack(NEW_SDK))
+    assert asked.request.voice == "abc"
+    assert "references" not in asked.request.options
 
 
-def test_recordings_are_refused_rather_than_spoken_in_another_voice() -> None:
-    with pytest.raises(InvalidRequestError, match="add them, then say reference_id"):
-        FishServer().read_call(in_msgpack(NEW_SDK | {"reference_id": None}))
-
-
-def test_recordings_reach_an_engine_that_knows_what_to_do_with_them() -> None:
-    server = FishServer(knobs=["references"])
-    asked = server.read_call(in_msgpack(NEW_SDK | {"reference_id": None}))
-    assert asked.request.options == {"references": [(bytes(300), "ref")]}
+@pytest.mark.parametrize("reference_id", [None, "", "933563129e564b19a115bedd57b7406a"])
+def test_recordings_come_along_where_no_voice_is_named(reference_id: str | None) -> None:
+    server = FishServer()
+    asked = server.read_call(in_msgpack(NEW_SDK | {"reference_id": reference_id}))
+    assert asked.request.voice is None
+    assert asked.request.options["references"] == [(bytes(300), "ref")]
     asked = server.read_call(in_json({"text": "Hi", "references": [{"audio": "AQI=", "text": ""}]}))
     assert asked.request.options == {"references": [(b"\x01\x02", "")]}
 
 
-def test_only_the_knobs_that_the_engine_knows_become_options() -> None:
-    asked = FishServer(knobs=["temperature", "volume", "seed"]).read_call(
-        in_json(LIVEKIT | {"prosody": {"speed": 1.2, "volume": -3}})
-    )
-    assert asked.request.options == {"temperature": 0.7, "volume": -3}
+def test_knobs_become_options_unless_they_go_without_saying() -> None:
+    body = LIVEKIT | {
+        "prosody": {"speed": 1.2, "volume": -3, "normalize_loudness": False},
+        "latency": "low",
+        "normalize": False,
+        "seed": 0,
+        "min_chunk_length": 50,
+    }
+    asked = FishServer().read_call(in_json(body))
     assert asked.request.speed == 1.2
+    assert asked.request.options == {
+        "chunk_length": 100,
+        "latency": "low",
+        "min_chunk_length": 50,
+        "normalize": False,
+        "normalize_loudness": False,
+        "seed": 0,
+        "temperature": 0.7,
+        "top_p": 0.7,
+        "volume": -3,
+    }
+    said = {"latency": "normal", "prosody": {"volume": 0, "normalize_loudness": True}}
+    asked = FishServer().read_call(in_json({"text": "Hi", "normalize": True} | said))
+    assert asked.request.options == {}
 
 
 @pytest.mark.parametrize(
@@ -729,7 +751,12 @@ def test_no_voice_may_be_said_in_several_ways(reference_id: object, voice: str |
         {"reference_id": [None]},
         {"references": {}},
         {"format": 1},
-        {"format": "mp3"},
+        {"format": "flac"},
+        {"format": "mp3", "mp3_bitrate": 100},
+        {"format": "mp3", "mp3_bitrate": "128"},
+        {"format": "mp3", "sample_rate": 23_000},
+        {"format": "opus", "opus_bitrate": 8},
+        {"format": "opus", "opus_bitrate": 0},
         {"latency": 1},
         {"streaming": "yes"},
         {"normalize": 1},
@@ -765,7 +792,7 @@ def test_what_is_not_what_it_should_be_is_refused(wrong: dict[str, object]) -> N
 )
 def test_a_recording_that_is_none_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidRequestError, match="not a speech request"):
-        FishServer(knobs=["references"]).read_call(in_json({"text": "Hi", "references": wrong}))
+        FishServer().read_call(in_json({"text": "Hi", "references": wrong}))
 
 
 @pytest.mark.parametrize(
@@ -844,6 +871,54 @@ def test_pcm_has_the_rate_that_was_asked_for(rate: int, given_rate: int | None) 
     assert (writer.media_type, writer.sample_rate) == ("audio/pcm", rate)
 
 
+def compressed(**fields: object) -> tuple[bytes, str, int]:
+    """Two seconds of a tone as the server writes them, what it calls them, and at which rate."""
+    pytest.importorskip("av")
+    writer = FishServer().read_call(in_msgpack({"text": "Hi"} | fields)).writer
+    rate = writer.sample_rate
+    body = writer.push(AudioChunk(tone(2.0, rate), rate)) + writer.flush()
+    reader = FishDialect().read_reply(SynthesisRequest("Hi."), reply(200, b"", writer.media_type))
+    samples, heard_rate = read(reader, body, 480)
+    assert heard_rate == rate
+    assert 2 * rate <= len(samples) <= 2 * rate + 3_000
+    assert pitch(samples, rate) == pytest.approx(440, abs=0.1)
+    return body, writer.media_type, rate
+
+
+@pytest.mark.parametrize(
+    ("fields", "rate", "bits"),
+    [
+        ({}, 44_100, 128_000),
+        ({"mp3_bitrate": 64}, 44_100, 64_000),
+        ({"mp3_bitrate": 192}, 44_100, 192_000),
+        ({"sample_rate": 32_000}, 32_000, 128_000),
+        ({"sample_rate": 24_000, "mp3_bitrate": 64}, 24_000, 64_000),
+    ],
+)
+def test_mp3_has_the_rates_that_are_asked_for(
+    fields: dict[str, object], rate: int, bits: int
+) -> None:
+    body, media_type, came = compressed(format="mp3", **fields)
+    assert (media_type, came) == ("audio/mpeg", rate)
+    assert len(body) == pytest.approx(2 * bits / 8, rel=0.06)
+
+
+def test_opus_has_the_bit_rate_that_is_asked_for_in_either_unit() -> None:
+    for fields in ({}, {"sample_rate": 24_000}, {"opus_bitrate": -1000}):
+        assert compressed(format="opus", **fields)[1:] == ("audio/ogg", 48_000)
+    sizes = {rate: len(compressed(format="opus", opus_bitrate=rate)[0]) for rate in (24, 32, 48)}
+    assert sizes[24] < 0.9 * sizes[32] < 0.8 * sizes[48]
+    assert sizes[48] == len(compressed(format="opus", opus_bitrate=48_000)[0])
+
+
+def test_fish_audio_means_mp3_where_nothing_is_said() -> None:
+    pytest.importorskip("av")
+    body = in_json({"text": "Hi"})
+    assert FishServer().read_call(body).writer.media_type == "audio/wav"
+    writer = FishCloudServer().read_call(body).writer
+    assert (writer.media_type, writer.sample_rate) == ("audio/mpeg", 44_100)
+
+
 def test_samples_outside_the_scale_clip_and_do_not_wrap() -> None:
     writer = FishServer(raw=True).read_call(in_json({"text": "Hi", "streaming": True})).writer
     loud = AudioChunk(np.array([1.0, 1.2, -1.5], np.float32), 44_100)
@@ -853,14 +928,16 @@ def test_samples_outside_the_scale_clip_and_do_not_wrap() -> None:
 def test_an_error_is_written_in_the_shape_of_each() -> None:
     error = VoiceNotFoundError("bob", ["emma"])
     written = FishServer().write_error(error)
-    assert (written.status, written.media_type) == (404, "application/json")
+    assert (written.status, written.media_type) == (400, "application/json")
     assert written.body == (
-        b'{"statusCode": 404, "message": "no voice \'bob\'; available: emma", "error": "Not Found"}'
+        b'{"statusCode": 400, "message": "no voice \'bob\'; available: emma",'
+        b' "error": "Bad Request"}'
     )
     written = FishCloudServer().write_error(error)
-    assert written.status == 404
-    assert written.body == b'{"message": "no voice \'bob\'; available: emma", "status": 404}'
-    assert FishCloudDialect().read_error(written).status_code == 404
+    assert written.status == 400
+    assert written.body == b'{"message": "no voice \'bob\'; available: emma", "status": 400}'
+    request = SynthesisRequest("Hi", voice="bob")
+    assert isinstance(FishCloudDialect().read_error(written, request), VoiceNotFoundError)
 
 
 def test_who_is_told_to_wait_is_told_for_how_long() -> None:
@@ -901,7 +978,7 @@ cloud_options = st.fixed_dictionaries(
 def test_a_server_reads_what_a_caller_of_fish_speech_wrote(request: SynthesisRequest) -> None:
     call = FishDialect().write_call(request)
     assert call.headers == {"content-type": "application/json"}
-    assert FishServer(knobs=SELF_HOSTED).read_call(call).request == request
+    assert FishServer().read_call(call).request == request
 
 
 @given(texts, references)
@@ -909,7 +986,7 @@ def test_a_server_reads_recordings_in_msgpack(text: str, heard: list[tuple[bytes
     request = SynthesisRequest(text, options={"references": heard, "seed": 3})
     call = FishDialect().write_call(request)
     assert call.headers == {"content-type": "application/msgpack"}
-    assert FishServer(knobs=["references", "seed"]).read_call(call).request == request
+    assert FishServer().read_call(call).request == request
 
 
 @given(
@@ -922,8 +999,11 @@ def test_a_server_reads_recordings_in_msgpack(text: str, heard: list[tuple[bytes
     ),
 )
 def test_a_server_reads_what_a_caller_of_fish_audio_wrote(request: SynthesisRequest) -> None:
-    asked = FishCloudServer(knobs=CLOUD).read_call(FishCloudDialect().write_call(request))
-    assert asked.request == request
+    asked = FishCloudServer().read_call(FishCloudDialect().write_call(request))
+    unsaid = [("latency", "normal"), ("latency", "balanced"), ("volume", 0)]
+    unsaid += [("normalize", True), ("normalize_loudness", True)]
+    said = dict(item for item in request.options.items() if item not in unsaid)
+    assert asked.request == replace(request, options=said)
     assert asked.model == "s2.1-pro"
     assert asked.writer.sample_rate == 24_000
 

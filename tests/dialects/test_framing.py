@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.audio.bodies import tone
+from tts_plugins.audio.codec import Format
+from tts_plugins.audio.encode import Encoder
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.dialects.framing import (
     AudioBody,
+    EncodedBody,
     JsonLines,
     Lines,
     PcmBody,
@@ -19,7 +23,7 @@ from tts_plugins.dialects.framing import (
     encode,
     read_object,
 )
-from tts_plugins.errors import RemoteError
+from tts_plugins.errors import InvalidRequestError, RemoteError
 from tts_plugins.types import AudioChunk
 
 
@@ -170,3 +174,27 @@ def test_a_wav_has_the_rate_of_the_first_chunk() -> None:
 
 def test_a_wav_of_nothing_is_nothing() -> None:
     assert WavBody().flush() == b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "media_type"),
+    [
+        ("mp3", "audio/mpeg"),
+        ("ogg", "audio/ogg"),
+        ("aac", "audio/aac"),
+        ("flac", "audio/flac"),
+    ],
+)
+def test_a_compressed_body_is_what_its_encoder_writes(kind: Format, media_type: str) -> None:
+    pytest.importorskip("av")
+    body, encoder = EncodedBody(kind, 24_000, 32_000), Encoder(kind, 24_000, 32_000)
+    assert (body.media_type, body.sample_rate) == (media_type, 24_000)
+    speech = tone(0.2)
+    assert body.push(AudioChunk(speech, 24_000)) == encoder.push(speech)
+    assert body.flush() == encoder.flush()
+
+
+def test_a_rate_that_a_codec_lacks_is_refused() -> None:
+    pytest.importorskip("av")
+    with pytest.raises(InvalidRequestError, match="ogg can't have 44100 Hz"):
+        EncodedBody("ogg", 44_100)

@@ -505,8 +505,11 @@ def test_what_the_caller_writes_the_server_reads(
         ({"return_timestamps": "no"}, "return_timestamps has to be true or false"),
         ({"volume_multiplier": math.nan}, "volume_multiplier has to be a number from 0 to 100"),
         ({"normalization_options": []}, "normalization_options has to be an object"),
-        ({"response_format": None}, "response_format has to be one of pcm, wav"),
-        ({"voice": {"id": "x"}}, "voice has to be a string"),
+        (
+            {"response_format": "ogg"},
+            "response_format has to be one of pcm, wav, mp3, opus, aac, flac",
+        ),
+        ({"voice": {"id": 7}}, "voice has to be a string"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(body: Any, said: str) -> None:
@@ -577,6 +580,33 @@ def test_what_the_server_writes_the_caller_reads(
     assert [word for c in back for word in c.words] == [word for c in chunks for word in c.words]
     if stream:
         assert [chunk.words for chunk in back] == [chunk.words for chunk in chunks]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac"])
+def test_compressed_lines_are_heard_with_their_words(response_format: str, stream: bool) -> None:
+    pytest.importorskip("av")
+    dialect = KokoroDialect(response_format=response_format, extra={"stream": stream})
+    request = SynthesisRequest("One two three")
+    writer = KokoroServer().read_call(dialect.write_call(request)).writer
+    timed = [Word("One", 0, 0.0, 0.3), Word("two", 4, 0.4, 0.6), Word("three", 8, 0.7, 1.0)]
+    samples = np.array_split(from_s16(s16()), 40)
+    chunks = [AudioChunk(part, 24_000) for part in samples]
+    for word, place in zip(timed, (0, 16, 28), strict=True):
+        chunks[place] = AudioChunk(samples[place], 24_000, (word,))
+    lines = b"".join([*(writer.push(chunk) for chunk in chunks), writer.flush()]).splitlines()
+    assert all(json.loads(line)["audio"] or json.loads(line)["timestamps"] for line in lines)
+    reader = dialect.read_reply(request, JSON)
+    back = [chunk for line in lines for chunk in reader.push(line + b"\n")] + reader.flush()
+    assert [word for chunk in back for word in chunk.words] == timed
+    came, rate = joined(back)
+    assert rate <= len(came) <= rate + 2_000
+    assert pitch(came, rate) == pytest.approx(440, abs=1)
+
+
+def test_a_voice_may_be_named_by_an_object() -> None:
+    body = b'{"input":"Hi","response_format":"pcm","voice":{"id":"af_sky"}}'
+    assert KokoroServer().read_call(HttpCall("POST", "/", body=body)).request.voice == "af_sky"
 
 
 def test_lines_are_written_as_kokoro_writes_them() -> None:

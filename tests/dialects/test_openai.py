@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -31,9 +32,10 @@ from tests.hearing import pitch
 from tests.servers import Call, Line, by_path, serving
 from tts_plugins.audio.pcm import from_s16
 from tts_plugins.dialects.base import Clip, HttpCall, HttpReply, ReplyReader, ReplyWriter
-from tts_plugins.dialects.openai import OpenAIDialect, OpenAIServer
+from tts_plugins.dialects.openai import EventBody, OpenAIDialect, OpenAIServer
 from tts_plugins.errors import (
     InvalidRequestError,
+    MissingDependencyError,
     OverloadedError,
     RemoteError,
     TTSError,
@@ -662,8 +664,10 @@ def test_what_other_clients_send_is_read(
         ({"speed": 0.2}, "speed has to be a number from 0.25 to 4"),
         ({"instructions": {}}, "instructions has to be a string"),
         ({"model": 1}, "model has to be a string"),
-        ({"response_format": None}, "response_format has to be one of pcm, wav"),
-        ({"response_format": "mp3"}, "response_format has to be one of pcm, wav"),
+        (
+            {"response_format": "ogg"},
+            "response_format has to be one of pcm, wav, mp3, opus, aac, flac",
+        ),
         ({"response_format": []}, "response_format has to be a string"),
         ({"stream_format": "ws"}, "stream_format has to be one of audio, sse"),
     ],
@@ -731,6 +735,51 @@ def test_what_the_server_writes_the_caller_reads(
     assert np.array_equal(samples, np.concatenate(chunks))
 
 
+COMPRESSED_FORMATS = {
+    "mp3": ("audio/mpeg", 24_000),
+    "opus": ("audio/ogg", 48_000),
+    "aac": ("audio/aac", 24_000),
+    "flac": ("audio/flac", 24_000),
+}
+"""What each is called, and at which rate it is heard."""
+
+
+@pytest.mark.parametrize("size", [7, 1_000_000])
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+@pytest.mark.parametrize("response_format", COMPRESSED_FORMATS)
+def test_what_the_server_compresses_the_caller_reads(
+    response_format: str, stream_format: str, size: int
+) -> None:
+    pytest.importorskip("av")
+    dialect = OpenAIDialect(response_format=response_format, extra={"stream_format": stream_format})
+    writer = OpenAIServer().read_call(dialect.write_call(HELLO)).writer
+    media_type, heard_rate = COMPRESSED_FORMATS[response_format]
+    if stream_format == "audio":
+        assert writer.media_type == media_type
+    assert writer.sample_rate == 24_000
+    spoken = from_s16(s16())
+    body = written(writer, [AudioChunk(part, 24_000) for part in np.array_split(spoken, 9)])
+    head = HttpReply(200, {"content-type": writer.media_type})
+    samples, rate = joined(push_all(dialect.read_reply(HELLO, head), body, size))
+    assert rate == heard_rate
+    assert rate <= len(samples) <= rate + (2_000 if response_format in ("mp3", "aac") else 0)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
+
+
+@pytest.mark.parametrize("response_format", [{}, {"response_format": None}])
+def test_mp3_is_meant_where_nothing_is_said(response_format: dict[str, object]) -> None:
+    pytest.importorskip("av")
+    writer = OpenAIServer().read_call(asked({"input": "hi"} | response_format)).writer
+    assert (writer.media_type, writer.sample_rate) == ("audio/mpeg", 24_000)
+
+
+def test_without_what_encodes_the_others_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(MissingDependencyError, match=r"tts-plugins\[codecs\]"):
+        OpenAIServer().read_call(asked({"input": "hi"}))
+    assert OpenAIServer().read_call(asked({"input": "hi", "response_format": "pcm"})).writer
+
+
 def written(writer: ReplyWriter, chunks: list[AudioChunk]) -> bytes:
     return b"".join([*(writer.push(chunk) for chunk in chunks), writer.flush()])
 
@@ -749,12 +798,26 @@ def test_events_are_written_as_openai_writes_them() -> None:
     assert base64.b64decode("AEAAgA==") == b"\x00\x40\x00\x80"
 
 
+def test_what_goes_wrong_on_the_way_is_an_event() -> None:
+    body = {"input": "hi", "response_format": "pcm", "stream_format": "sse"}
+    writer = OpenAIServer().read_call(asked(body)).writer
+    assert isinstance(writer, EventBody)
+    event = writer.fail(RemoteError("boom"))
+    assert event == (
+        b'data: {"type": "error", "error": {"message": "boom", "type": "server_error",'
+        b' "param": null, "code": null}}\n\n'
+    )
+    reader = _DIALECT.read_reply(HELLO, HttpReply(200, {"content-type": writer.media_type}))
+    with pytest.raises(RemoteError, match="it failed on the way: boom"):
+        reader.push(event)
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said", "pause"),
     [
         (
             VoiceNotFoundError("x", ["a"]),
-            404,
+            400,
             {
                 "message": "no voice 'x'; available: a",
                 "type": "invalid_request_error",
@@ -797,6 +860,17 @@ def test_events_are_written_as_openai_writes_them() -> None:
             {"message": "boom", "type": "server_error", "param": None, "code": None},
             None,
         ),
+        (
+            RemoteError("wrong key", status_code=401),
+            401,
+            {
+                "message": "wrong key",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "invalid_api_key",
+            },
+            None,
+        ),
     ],
 )
 def test_an_error_is_written_with_its_four_fields(
@@ -807,6 +881,34 @@ def test_an_error_is_written_with_its_four_fields(
     assert reply.media_type == "application/json"
     assert json.loads(reply.body) == {"error": said}
     assert reply.headers.get("retry-after") == pause
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *[(status, "invalid_request_error") for status in (404, 405, 413, 422)],
+        *[(status, "server_error") for status in (500, 501, 504)],
+    ],
+)
+def test_any_status_has_the_same_envelope(status: int, kind: str) -> None:
+    reply = OpenAIServer().write_error(RemoteError("so", status_code=status))
+    said = {"message": "so", "type": kind, "param": None, "code": None}
+    assert (reply.status, json.loads(reply.body)) == (status, {"error": said})
+
+
+def test_a_text_that_is_too_long_has_a_code_of_its_own() -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        OpenAIServer(longest=3).read_call(asked({"input": "four"}))
+    reply = OpenAIServer().write_error(raised.value)
+    assert (reply.status, json.loads(reply.body)["error"]) == (
+        400,
+        {
+            "message": "input has 4 characters; at most 3 are taken",
+            "type": "invalid_request_error",
+            "param": "input",
+            "code": "string_above_max_length",
+        },
+    )
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,17 @@ def test_events_have_the_rate_too() -> None:
     writer = VieNeuServer().read_call(asked(stream_format="sse", sample_rate=8_000)).writer
     assert writer.media_type.startswith("text/event-stream")
     assert writer.sample_rate == 8_000
+    chunk = AudioChunk(np.linspace(-0.5, 0.5, 64, dtype=np.float32), 8_000)
+    body = writer.push(chunk) + writer.flush()
+    reply = HttpReply(200, {"content-type": writer.media_type, "x-sample-rate": "8000"})
+    reader = VieNeuDialect().read_reply(HELLO, reply)
+    read = [*reader.push(body), *reader.flush()]
+    assert {c.sample_rate for c in read} == {8_000}
+    assert to_s16(samples(read)) == to_s16(chunk.samples)
+
+
+def test_a_voice_may_be_named_by_an_object() -> None:
+    assert VieNeuServer().read_call(asked(voice={"id": "Mai Anh"})).request.voice == "Mai Anh"
 
 
 def test_speed_and_instructions_are_ignored() -> None:

@@ -30,6 +30,7 @@ from tts_plugins.dialects.base import (
     HttpReply,
     Part,
     ReplyReader,
+    ReplyWriter,
     check_speed,
     json_call,
     known_options,
@@ -38,8 +39,8 @@ from tts_plugins.dialects.base import (
     status_error,
 )
 from tts_plugins.dialects.complaints import complaint, read_complaint, voice_unknown
-from tts_plugins.dialects.fields import Fields, error_reply
-from tts_plugins.dialects.framing import AudioBody, JsonLines, decode, encode
+from tts_plugins.dialects.fields import Fields, error_reply, status_of
+from tts_plugins.dialects.framing import AudioBody, EncodedBody, JsonLines, decode, encode
 from tts_plugins.errors import InvalidRequestError, RemoteError, TTSError, VoiceNotFoundError
 from tts_plugins.text.alignment import Alignment, characters
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
@@ -97,6 +98,13 @@ _RAW = {
     "ulaw_8000": _Format(8_000, "ulaw", "audio/basic"),
     "alaw_8000": _Format(8_000, "alaw", "audio/basic"),
 }
+_ENCODED = (
+    "mp3_22050_32",
+    "mp3_24000_48",
+    *(f"mp3_44100_{kilobits}" for kilobits in (32, 64, 96, 128, 192)),
+    *(f"opus_48000_{kilobits}" for kilobits in (32, 64, 96, 128, 192)),
+)
+DEFAULT_FORMAT = "mp3_44100_128"
 _COMPRESSED = re.compile(r"(mp3|opus)_(\d+)_\d+")
 _CONTAINERS = {"mp3": "audio/mpeg", "opus": "audio/ogg"}
 
@@ -318,6 +326,7 @@ class ElevenLabsServer:
 
     paths: ClassVar[tuple[str, ...]] = (
         "/v1/text-to-speech/{voice}",
+        "/v1/text-to-speech/{voice}/with-timestamps",
         "/v1/text-to-speech/{voice}/stream",
         "/v1/text-to-speech/{voice}/stream/with-timestamps",
     )
@@ -344,8 +353,10 @@ class ElevenLabsServer:
             previous_text=fields.string("previous_text") or "",
             options=_options(settings, fields),
         )
-        audio = _raw_body(call.query.get("output_format", "mp3_44100_128"))
-        writer = _TimedBody(request.text, audio) if place["timestamps"] else audio
+        writer = audio_writer(call.query.get("output_format", DEFAULT_FORMAT))
+        if place["timestamps"]:
+            timed = _TimedBody if place["stream"] else _TimedObject
+            writer = timed(request.text, writer)
         return Asked(request, writer, fields.string("model_id"))
 
     def write_error(self, error: TTSError) -> HttpReply:
@@ -356,11 +367,11 @@ class ElevenLabsServer:
         # Old clients look at the status, new ones at the code.
         status = _LEGACY.get(code, code)
         detail = {"type": kind, "code": code, "status": status, "message": str(error)}
-        return error_reply(error, {"detail": detail})
+        return error_reply(error, {"detail": detail}, status=status_of(error))
 
 
 _PATH = re.compile(
-    r"/v1/text-to-speech/(?P<voice>[^/]+)(/stream(?P<timestamps>/with-timestamps)?)?"
+    r"/v1/text-to-speech/(?P<voice>[^/]+)(?P<stream>/stream)?(?P<timestamps>/with-timestamps)?"
 )
 
 _KINDS = {
@@ -369,6 +380,8 @@ _KINDS = {
     402: ("payment_required", "insufficient_credits"),
     403: ("authorization_error", "forbidden"),
     404: ("not_found", "not_found"),
+    405: ("validation_error", "method_not_allowed"),
+    413: ("validation_error", "request_too_large"),
     422: ("validation_error", "invalid_text"),
     429: ("rate_limit_error", "concurrent_limit_exceeded"),
     503: ("service_unavailable", "service_unavailable"),
@@ -382,6 +395,22 @@ _AUDIO = 24_000
 """Bytes of audio in a line, and ..."""
 _CHARACTERS = 400
 """... characters timed in it: together less than the 64 KiB that line readers take."""
+
+
+def audio_writer(name: str) -> ReplyWriter:
+    """What writes an output_format.
+
+    Raises:
+        InvalidRequestError: If there is no such format.
+        MissingDependencyError: If it is compressed, and what encodes isn't installed.
+    """
+    if name in _RAW:
+        return _RawBody(name)
+    if name in _ENCODED:
+        kind, rate, kilobits = name.split("_")
+        return EncodedBody("mp3" if kind == "mp3" else "ogg", int(rate), 1000 * int(kilobits))
+    known = ", ".join([*_RAW, *_ENCODED])
+    raise InvalidRequestError(f"no output_format {name!r}; formats: {known}")
 
 
 class _RawBody:
@@ -399,36 +428,40 @@ class _RawBody:
         return b""
 
 
-class _TimedBody:
-    """Writes lines of audio with the times of the characters that are known by then.
+class Character(NamedTuple):
+    """When a character of a text is heard."""
 
-    A word's line holds all of it and the space behind it, so that no client waits for the next.
+    text: str
+    start: float
+    """Seconds from the first sample."""
+    end: float
+    """Seconds from the first sample."""
+
+
+class Characters:
+    """Times the characters of a text while its words become known.
+
+    A word comes with all of its characters and the space behind it, so that nobody waits for the
+    next one to know that it is whole.
     """
 
-    media_type = "application/json"
-
-    def __init__(self, text: str, audio: _RawBody) -> None:
-        self.sample_rate = audio.sample_rate
-        self._text = text
-        self._audio = audio
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        """May grow at its end."""
         self._done = 0
         """How many characters of the text are timed."""
         self._last: list[Word] = []
 
-    def push(self, chunk: AudioChunk) -> bytes:
-        audio = self._audio.push(chunk)
-        words = [word for word in chunk.words if word.offset >= self._done]
-        times = self._times(words, _behind(words[-1], self._text)) if words else []
-        pieces = (audio[start : start + _AUDIO] for start in range(0, len(audio), _AUDIO))
-        lines = zip_longest(pieces, _blocks(times))
-        return b"".join(_line(piece or b"", block or ()) for piece, block in lines)
+    def push(self, words: Sequence[Word]) -> list[Character]:
+        """Take the next words; return the characters that now have times."""
+        words = [word for word in words if word.offset >= self._done]
+        return self._times(words, _behind(words[-1], self.text)) if words else []
 
-    def flush(self) -> bytes:
-        if not self._last:
-            return b""
-        return b"".join(_line(b"", block) for block in _blocks(self._times([], len(self._text))))
+    def flush(self) -> list[Character]:
+        """The characters behind the last word; none if there was no word at all."""
+        return self._times([], len(self.text)) if self._last else []
 
-    def _times(self, words: Sequence[Word], end: int) -> list[_Character]:
+    def _times(self, words: Sequence[Word], end: int) -> list[Character]:
         """The characters up to ``end`` that aren't timed yet.
 
         From the word before them on, since what is between two words shares the time between them.
@@ -436,32 +469,75 @@ class _TimedBody:
         known = [*self._last, *words]
         base = self._last[0].offset if self._last else 0
         timed = characters(
-            self._text[base:end], [replace(word, offset=word.offset - base) for word in known]
+            self.text[base:end], [replace(word, offset=word.offset - base) for word in known]
         )
-        fresh = list(zip(*timed, strict=True))[self._done - base :]
+        fresh = [Character(*each) for each in zip(*timed, strict=True)][self._done - base :]
         self._last, self._done = known[-1:], end
         return fresh
 
 
-_Character = tuple[str, float, float]
-"""A character, its start and its end, in seconds."""
+class _TimedBody:
+    """Writes lines of audio with the times of the characters that are known by then."""
+
+    media_type = "application/json"
+
+    def __init__(self, text: str, audio: ReplyWriter) -> None:
+        self.sample_rate = audio.sample_rate
+        self._characters = Characters(text)
+        self._audio = audio
+
+    def push(self, chunk: AudioChunk) -> bytes:
+        return self._lines(self._audio.push(chunk), self._characters.push(chunk.words))
+
+    def flush(self) -> bytes:
+        return self._lines(self._audio.flush(), self._characters.flush())
+
+    def _lines(self, audio: bytes, times: list[Character]) -> bytes:
+        pieces = (audio[start : start + _AUDIO] for start in range(0, len(audio), _AUDIO))
+        lines = zip_longest(pieces, _blocks(times))
+        return b"".join(_line(piece or b"", _alignment(block)) for piece, block in lines)
 
 
-def _line(audio: bytes, times: Sequence[_Character]) -> bytes:
-    alignment = {
-        "characters": [character for character, _, _ in times],
-        "character_start_times_seconds": [start for _, start, _ in times],
-        "character_end_times_seconds": [end for _, _, end in times],
+class _TimedObject(_TimedBody):
+    """Writes the same as one object, at the end."""
+
+    def __init__(self, text: str, audio: ReplyWriter) -> None:
+        super().__init__(text, audio)
+        self._whole = bytearray()
+        self._times: list[Character] = []
+
+    def _lines(self, audio: bytes, times: list[Character]) -> bytes:
+        self._whole += audio
+        self._times += times
+        return b""
+
+    def flush(self) -> bytes:
+        super().flush()
+        alignment = _alignment(self._times)
+        # Nobody here knows a text as it is read; clients that look only there get the text itself.
+        return _line(self._whole, alignment, alignment)
+
+
+def _alignment(times: Sequence[Character] | None) -> dict[str, list[Any]] | None:
+    if not times:
+        return None
+    return {
+        "characters": [each.text for each in times],
+        "character_start_times_seconds": [each.start for each in times],
+        "character_end_times_seconds": [each.end for each in times],
     }
+
+
+def _line(audio: bytes | bytearray, alignment: object, normalized: object = None) -> bytes:
     line = {
         "audio_base64": encode(audio),
-        "alignment": alignment if times else None,
-        "normalized_alignment": None,
+        "alignment": alignment,
+        "normalized_alignment": normalized,
     }
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
-def _blocks(times: list[_Character]) -> Iterator[list[_Character]]:
+def _blocks(times: list[Character]) -> Iterator[list[Character]]:
     """Cut for lines, between words where there are spaces."""
     while len(times) > _CHARACTERS:
         spaces = (i for i in range(_CHARACTERS, 0, -1) if times[i - 1][0].isspace())
@@ -487,12 +563,6 @@ def _format(name: str) -> _Format:
         return _Format(int(found[2]), "s16", _CONTAINERS[found[1]])
     known = ", ".join([*_RAW, "mp3_44100_128 and other mp3_*", "opus_48000_64 and other opus_*"])
     raise InvalidRequestError(f"no output_format {name!r}; formats: {known}")
-
-
-def _raw_body(name: str) -> _RawBody:
-    if name not in _RAW:
-        raise InvalidRequestError(f"no output_format {name!r}; formats: {', '.join(_RAW)}")
-    return _RawBody(name)
 
 
 def _path(voice: str, *, timestamps: bool) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tts_plugins.dialects.base import HttpCall, HttpReply
-from tts_plugins.errors import InvalidRequestError, TTSError
+from tts_plugins.errors import InvalidRequestError, TTSError, VoiceNotFoundError
 
 
 class Fields:
@@ -70,9 +70,20 @@ class Fields:
             raise InvalidRequestError(f"{name} has to be {kind}")
 
 
-def error_reply(error: TTSError, body: object) -> HttpReply:
-    """A reply with an error in JSON, and when to ask again."""
+def error_reply(error: TTSError, body: object, *, status: int | None = None) -> HttpReply:
+    """A reply with an error in JSON, and when to ask again.
+
+    Args:
+        error: What went wrong.
+        body: How to say it.
+        status: What to answer with, if it isn't the error's own.
+    """
     headers = {"content-type": "application/json"}
     if (wait := getattr(error, "retry_after", None)) is not None:
         headers["retry-after"] = str(max(1, math.ceil(wait)))  # whole seconds, and 0 is "at once"
-    return HttpReply(error.status_code, headers, json.dumps(body).encode())
+    return HttpReply(status or error.status_code, headers, json.dumps(body).encode())
+
+
+def status_of(error: TTSError) -> int:
+    """The status where 404 would be about the path, as in most APIs: no voice is 400."""
+    return 400 if isinstance(error, VoiceNotFoundError) else error.status_code

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -33,8 +33,8 @@ from tts_plugins.dialects.base import (
     status_error,
 )
 from tts_plugins.dialects.complaints import complaint, voice_unknown
-from tts_plugins.dialects.fields import error_reply
-from tts_plugins.dialects.framing import AudioBody, PcmBody, WavBody, decode
+from tts_plugins.dialects.fields import error_reply, status_of
+from tts_plugins.dialects.framing import AudioBody, EncodedBody, PcmBody, WavBody, decode
 from tts_plugins.errors import (
     InvalidRequestError,
     MissingDependencyError,
@@ -394,20 +394,19 @@ FishDialect.cloud = FishCloudDialect
 class FishServer:
     """The server's end, for clients of either; its errors are in fish-speech's shape.
 
-    WAV has a header, as it is documented and as players need it. A request without ``format`` gets
-    WAV as well: Fish Audio's MP3 can't be written here, and clients look at what comes.
+    Clients send many options with every request. All become options of the request, and who
+    speaks it leaves out those that its engine doesn't know.
 
     Args:
-        raw: Whether a stream of WAV has no header, as from fish-speech itself.
-        knobs: Fields that become options of the request, since the engine knows them. Others are
-            checked and ignored: clients send theirs with every request.
+        raw: Whether a stream of WAV has no header, as from fish-speech itself. Players need one.
     """
 
     path = SPEECH
+    usual_format: ClassVar[str] = "wav"
+    """Of a request that says none."""
 
-    def __init__(self, *, raw: bool = False, knobs: Iterable[str] = ()) -> None:
+    def __init__(self, *, raw: bool = False) -> None:
         self._raw = raw
-        self._knobs = frozenset(knobs)
 
     def read_call(self, call: HttpCall) -> Asked:
         """What is asked for, in JSON or msgpack; fields that are null count as not given.
@@ -424,50 +423,48 @@ class FishServer:
             if prosody.get(name) is not None:
                 body[name] = prosody[name]
         _check_fields(body)
+        voice = _asked_voice(body)
         request = SynthesisRequest(
             _without_tokens(body["text"]),
-            voice=_asked_voice(body),
+            voice=voice,
             speed=float(body.get("speed", 1.0)),
-            options=self._asked_options(body),
+            options=_asked_options(body, with_references=voice is None),
         )
         return Asked(request, self._writer(body), call.headers.get("model"))
 
     def write_error(self, error: TTSError) -> HttpReply:
-        said = {"statusCode": error.status_code, "message": str(error)}
-        return error_reply(error, said | {"error": phrase(error.status_code)})
-
-    def _asked_options(self, body: Mapping[str, Any]) -> Mapping[str, object]:
-        options = {name: body[name] for name in sorted(self._knobs & body.keys())}
-        references = body.get("references")
-        if references and not body.get("reference_id"):
-            if "references" not in self._knobs:
-                raise InvalidRequestError(
-                    "references can't come along with a request: add them, then say reference_id"
-                )
-            options["references"] = [_asked_reference(item) for item in references]
-        else:
-            options.pop("references", None)
-        return options
+        status = status_of(error)
+        said = {"statusCode": status, "message": str(error), "error": phrase(status)}
+        return error_reply(error, said, status=status)
 
     def _writer(self, body: Mapping[str, Any]) -> ReplyWriter:
         rate = body.get("sample_rate")
-        match body.get("format", "wav"):
+        match body.get("format", self.usual_format):
             case "wav" if self._raw and body.get("streaming"):
                 return _RawBody(rate or RATE)
             case "wav":
                 return WavBody(rate or 0)
             case "pcm":
                 return PcmBody(rate or RATE)
+            case "mp3":
+                return EncodedBody("mp3", rate or RATE, 1000 * _mp3_bitrate(body))
+            case "opus":
+                return EncodedBody("ogg", _OPUS_RATE, _opus_bitrate(body))
             case other:
-                raise InvalidRequestError(f"no format {other!r}; formats: wav, pcm")
+                raise InvalidRequestError(f"no format {other!r}; formats: wav, pcm, mp3, opus")
 
 
 class FishCloudServer(FishServer):
-    """The same with errors in Fish Audio's shape, to which its older SDK allows no more fields."""
+    """The same as from Fish Audio: MP3 unless something else is asked for, and errors in its shape,
+    to which its older SDK allows no more fields.
+    """
+
+    usual_format = "mp3"
 
     def write_error(self, error: TTSError) -> HttpReply:
-        said = {"message": str(error), "status": error.status_code}
-        return error_reply(error, said)
+        status = status_of(error)
+        said = {"message": str(error), "status": status}
+        return error_reply(error, said, status=status)
 
 
 class _RawBody(PcmBody):
@@ -697,6 +694,8 @@ _FIELDS: Mapping[str, tuple[type, ...]] = {
     "min_chunk_length": (int,),
     "max_new_tokens": (int,),
     "seed": (int,),
+    "mp3_bitrate": (int,),
+    "opus_bitrate": (int,),
     "speed": (int, float),
     "volume": (int, float),
     "temperature": (int, float),
@@ -727,6 +726,44 @@ def _asked_voice(body: Mapping[str, Any]) -> str | None:
         _demand("reference_id", len(voice) == 1 and isinstance(voice[0], str))
         voice = voice[0]
     return None if voice in ("", _NOBODY) else voice
+
+
+_GIVEN: Mapping[str, tuple[object, ...]] = {
+    "latency": ("normal", "balanced"),
+    "normalize": (True,),
+    "normalize_loudness": (True,),
+    "volume": (0,),
+}
+"""Options that go without saying."""
+
+
+def _asked_options(body: Mapping[str, Any], *, with_references: bool) -> Mapping[str, object]:
+    knobs = sorted((SELF_HOSTED.keys() | CLOUD.keys()) & body.keys())
+    options = {name: body[name] for name in knobs if body[name] not in _GIVEN.get(name, ())}
+    if with_references and body.get("references"):
+        options["references"] = [_asked_reference(item) for item in body["references"]]
+    return options
+
+
+_OPUS_RATE = 48_000
+"""Hertz, whichever are asked for: Opus is always played at that."""
+
+_ANY_BITRATE = -1000
+
+
+def _mp3_bitrate(body: Mapping[str, Any]) -> int:
+    """Kilobits a second."""
+    bitrate: int = body.get("mp3_bitrate", 128)
+    _demand("mp3_bitrate", bitrate in (64, 128, 192))
+    return bitrate
+
+
+def _opus_bitrate(body: Mapping[str, Any]) -> int | None:
+    """Bits a second, in which the API has them, though its SDK says thousands of them."""
+    bitrate = body.get("opus_bitrate", _ANY_BITRATE)
+    bitrate *= 1000 if 0 < bitrate < 1000 else 1
+    _demand("opus_bitrate", bitrate in (_ANY_BITRATE, 24_000, 32_000, 48_000, 64_000))
+    return None if bitrate == _ANY_BITRATE else bitrate
 
 
 def _asked_reference(item: Any) -> tuple[bytes, str]:

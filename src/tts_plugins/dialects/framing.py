@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from tts_plugins.audio.codec import Format
+from tts_plugins.audio.encode import Encoder
 from tts_plugins.audio.pcm import to_s16
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.audio.wav import WavWriter
 from tts_plugins.dialects.base import quote
-from tts_plugins.errors import TTSError
+from tts_plugins.errors import InvalidRequestError, TTSError
 from tts_plugins.types import AudioChunk, Samples
 
 _LONGEST_LINE = 16_000_000
@@ -156,7 +158,7 @@ def decode(audio: object) -> bytes:
         raise ValueError(f"expected audio in base64, got {quote(str(audio)[:60])}") from None
 
 
-def encode(audio: bytes) -> str:
+def encode(audio: bytes | bytearray) -> str:
     """Bytes as a base64 field."""
     return base64.b64encode(audio).decode()
 
@@ -191,3 +193,34 @@ class WavBody:
 
     def flush(self) -> bytes:
         return self._writer.flush() if self._writer else b""
+
+
+class EncodedBody:
+    """Writes a body of compressed audio.
+
+    Raises:
+        MissingDependencyError: What encodes isn't installed.
+        InvalidRequestError: The codec doesn't have that rate.
+    """
+
+    def __init__(self, kind: Format, sample_rate: int, bit_rate: int | None = None) -> None:
+        self.sample_rate = sample_rate
+        self.media_type = _MEDIA_TYPES[kind]
+        try:
+            self._encoder = Encoder(kind, sample_rate, bit_rate)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+
+    def push(self, chunk: AudioChunk) -> bytes:
+        return self._encoder.push(chunk.samples)
+
+    def flush(self) -> bytes:
+        return self._encoder.flush()
+
+
+_MEDIA_TYPES: Mapping[Format, str] = {
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+}

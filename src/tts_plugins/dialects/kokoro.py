@@ -34,7 +34,7 @@ from tts_plugins.dialects.base import (
     known_options,
 )
 from tts_plugins.dialects.complaints import complaint
-from tts_plugins.dialects.fields import Fields, error_reply
+from tts_plugins.dialects.fields import Fields, error_reply, status_of
 from tts_plugins.dialects.framing import AudioBody, JsonLines, decode, encode
 from tts_plugins.dialects.openai import (
     PCM_RATE,
@@ -253,7 +253,7 @@ class KokoroServer(OpenAIServer):
         defaults = {"normalization_options": None, "volume_multiplier": 1.0}
         request = SynthesisRequest(
             self._text(fields),
-            voice=fields.string("voice") or None,
+            voice=fields.string("voice", inside="id") or None,
             language=LANGUAGES[code] if code else None,
             speed=fields.number("speed", *SPEEDS, default=1.0),
             options={name: value for name, value in options.items() if value != defaults[name]},
@@ -269,7 +269,7 @@ class KokoroServer(OpenAIServer):
             "message": str(error),
             "type": "invalid_request_error" if invalid else "server_error",
         }
-        return error_reply(error, {"detail": said})
+        return error_reply(error, {"detail": said}, status=status_of(error))
 
 
 class CaptionedLines:
@@ -283,7 +283,8 @@ class CaptionedLines:
         self._timed = timed
 
     def push(self, chunk: AudioChunk) -> bytes:
-        return self._line(self._body.push(chunk), chunk.words)
+        audio = self._body.push(chunk)
+        return self._line(audio, chunk.words) if audio or chunk.words else b""
 
     def flush(self) -> bytes:
         rest = self._body.flush()

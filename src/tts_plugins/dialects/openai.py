@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from tts_plugins.audio.codec import Format
 from tts_plugins.audio.pcm import HIGHEST_RATE, LOWEST_RATE
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.dialects.base import (
@@ -30,9 +31,10 @@ from tts_plugins.dialects.base import (
     status_error,
 )
 from tts_plugins.dialects.complaints import complaint, read_complaint, voice_unknown
-from tts_plugins.dialects.fields import Fields, error_reply
+from tts_plugins.dialects.fields import Fields, error_reply, status_of
 from tts_plugins.dialects.framing import (
     AudioBody,
+    EncodedBody,
     PcmBody,
     ServerSentEvents,
     WavBody,
@@ -54,7 +56,7 @@ VOICES = (
     "marin", "nova", "onyx", "sage", "shimmer", "verse",
 )  # fmt: skip
 
-_COMPRESSED = ("mp3", "opus", "aac", "flac")
+_COMPRESSED: Mapping[str, Format] = {"mp3": "mp3", "opus": "ogg", "aac": "aac", "flac": "flac"}
 
 _ANONYMOUS = ("", "application/octet-stream", "binary/octet-stream")
 """Media types that say nothing about what a body is."""
@@ -265,24 +267,35 @@ class OpenAIServer:
 
     def write_error(self, error: TTSError) -> HttpReply:
         """The reply for something that went wrong before there was any audio."""
-        kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-        code = param = None
-        if error.status_code == 429:
-            kind, code = "rate_limit_error", "rate_limit_exceeded"
-        elif isinstance(error, VoiceNotFoundError):
-            param, code = "voice", "voice_not_found"
-        said = {"message": str(error), "type": kind, "param": param, "code": code}
-        return error_reply(error, {"error": said})
+        return error_reply(error, {"error": _complaint(error)}, status=status_of(error))
 
     def _text(self, fields: Fields) -> str:
         text = fields.string("input")
         if not text:
             raise InvalidRequestError("input, the text to speak, is missing")
         if len(text) > self._longest:
-            raise InvalidRequestError(
+            raise _TooLongError(
                 f"input has {len(text)} characters; at most {self._longest} are taken"
             )
         return text
+
+
+def _complaint(error: TTSError) -> dict[str, str | None]:
+    kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+    code = param = None
+    if error.status_code == 429:
+        kind, code = "rate_limit_error", "rate_limit_exceeded"
+    elif error.status_code == 401:
+        code = "invalid_api_key"
+    elif isinstance(error, VoiceNotFoundError):
+        param, code = "voice", "voice_not_found"
+    elif isinstance(error, _TooLongError):
+        param, code = "input", "string_above_max_length"
+    return {"message": str(error), "type": kind, "param": param, "code": code}
+
+
+class _TooLongError(InvalidRequestError):
+    """The text has more characters than are taken."""
 
 
 class EventBody:
@@ -302,14 +315,20 @@ class EventBody:
         usage = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
         return self._delta(self._body.flush()) + _event("speech.audio.done", usage=usage)
 
+    def fail(self, error: TTSError) -> bytes:
+        """What tells of something that went wrong on the way."""
+        return _event("error", error=_complaint(error))
+
     def _delta(self, audio: bytes) -> bytes:
         return _event("speech.audio.delta", audio=encode(audio)) if audio else b""
 
 
 def audio_writer(fields: Fields) -> ReplyWriter:
     """What writes ``response_format``. MP3 is what a caller means who doesn't say."""
-    name = fields.choice("response_format", ("pcm", "wav"), default="mp3")
-    return PcmBody(PCM_RATE) if name == "pcm" else WavBody()
+    name = fields.choice("response_format", OpenAIDialect.formats, default="mp3")
+    if name == "wav":
+        return WavBody()
+    return PcmBody(PCM_RATE) if name == "pcm" else EncodedBody(_COMPRESSED[name], PCM_RATE)
 
 
 def _writer(fields: Fields) -> ReplyWriter:

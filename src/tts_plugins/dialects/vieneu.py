@@ -33,7 +33,7 @@ from tts_plugins.dialects.base import (
     status_error,
 )
 from tts_plugins.dialects.complaints import read_complaint, voice_unknown
-from tts_plugins.dialects.fields import Fields, error_reply
+from tts_plugins.dialects.fields import Fields, error_reply, status_of
 from tts_plugins.dialects.framing import PcmBody, WavBody
 from tts_plugins.dialects.openai import (
     PCM_RATE,
@@ -335,14 +335,16 @@ class VieNeuServer(OpenAIServer):
     def read_call(self, call: HttpCall) -> Asked:
         fields = Fields(call)
         request = SynthesisRequest(
-            self._text(fields), voice=fields.string("voice") or None, options=_sampling(fields)
+            self._text(fields),
+            voice=fields.string("voice", inside="id") or None,
+            options=_sampling(fields),
         )
         return Asked(request, _writer(fields), fields.string("model"))
 
     def write_error(self, error: TTSError) -> HttpReply:
-        status = 400 if isinstance(error, VoiceNotFoundError) else error.status_code
+        status = status_of(error)
         said = {"message": str(error), "type": "invalid_request_error", "code": status}
-        return replace(error_reply(error, {"error": said}), status=status)
+        return error_reply(error, {"error": said}, status=status)
 
 
 def _sampling(fields: Fields) -> dict[str, object]:
