@@ -15,6 +15,7 @@ from tts_plugins.dialects.base import Asked
 from tts_plugins.errors import EngineError, InvalidRequestError, TTSError
 from tts_plugins.playhead import Playhead
 from tts_plugins.server.admission import Admission
+from tts_plugins.server.calls import Left
 from tts_plugins.server.engines import Engines, Hosted
 from tts_plugins.server.keys import Keys
 from tts_plugins.server.ledger import Ledger, Record, Spans
@@ -128,7 +129,8 @@ class Visit:
     """One request, from when it came in until it is in the ledger.
 
     What it says on the way of itself stands in its ``record``. Use it as a context manager: however
-    it ends, it is written down once. A WebSocket has one for each piece that is spoken.
+    it ends, it is written down once. A WebSocket has one to prepare, and one for each piece that is
+    spoken.
     """
 
     def __init__(self, house: House, record: Record, span: Any) -> None:
@@ -146,11 +148,13 @@ class Visit:
         record.took = self.house.clock() - self._began
         if record.outcome == "finished" and kind is not None:
             ours = issubclass(kind, TTSError)
-            cut = issubclass(kind, (asyncio.CancelledError, GeneratorExit))
+            cut = issubclass(kind, (asyncio.CancelledError, GeneratorExit, Left))
             record.outcome = "cancelled" if cut else kind.__name__ if ours else "EngineError"
+        self.house.ended()
+        if record.outcome == "finished" and not record.status:
+            return  # A WebSocket got ready for what hasn't been said yet.
         self.house.ledger.enter(record)
         self.house.spans.end(self._span, record)
-        self.house.ended()
 
     def fail(self, error: TTSError) -> None:
         """It didn't work, and the client has been told."""
@@ -181,6 +185,16 @@ class Visit:
         )
         return Job(self, hosted, turn, ignored)
 
+    def go_on(self, job: Job, text: str) -> None:
+        """It is about more text for what an earlier visit prepared."""
+        earlier = job.visit.record
+        self.record.caller = earlier.caller
+        self.record.engine = earlier.engine
+        self.record.voice = earlier.voice
+        self.record.format = earlier.format
+        self.record.characters = len(text)
+        self.record.status = 101
+
     async def speak(self, turn: Turn, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Say a text in a turn, in a place of its own.
 
@@ -194,6 +208,7 @@ class Visit:
                 f"the text has {len(text)} characters; at most {longest} are taken at a time"
             )
         before, stalled = turn.seconds, turn.stalled
+        paused = not turn.ahead()
         with house.admission.place(record.caller) as heard:
             try:
                 async with aclosing(turn.say(text)) as chunks:
@@ -202,6 +217,8 @@ class Visit:
                             heard()
                             record.first_audio = house.clock() - self._began
                             house.spans.heard(self._span)
+                            if paused:  # by the client, who had nothing to say
+                                stalled = turn.stalled
                         yield chunk
             except TTSError:
                 raise
