@@ -28,6 +28,7 @@ from tts_plugins.server.house import House, Limits, request_id
 from tts_plugins.server.keys import Keys
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.server.speech import SpeechDoor, SpeechServer
+from tts_plugins.server.threshold import guards
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ def create_app(
     max_streams: int = 256,
     max_waiting: int = 64,
     max_per_key: int | None = None,
+    cors_origins: Sequence[str] = (),
+    allowed_hosts: Sequence[str] | None = None,
     limits: Limits | None = None,
     warm: bool = True,
     clock: Callable[[], float] = time.monotonic,
@@ -55,6 +58,8 @@ def create_app(
         max_streams: Streams open at once.
         max_waiting: Of these, how many may wait for their first audio.
         max_per_key: Streams open at once with one key.
+        cors_origins: Of web pages elsewhere that may call, such as ``https://example.com``.
+        allowed_hosts: The names by which the server may be called, without ports.
         limits: What one client may ask for.
         warm: Whether the engines speak to nobody once before the first caller.
         clock: Monotonic time in seconds. Tests pass their own.
@@ -73,8 +78,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         # Meanwhile /health answers already, and /ready says that it loads.
-        opening = asyncio.create_task(engines.open(warm=warm))
-        opening.add_done_callback(_loaded)
+        opening = asyncio.create_task(_open(engines, warm=warm))
         try:
             yield
         finally:
@@ -84,6 +88,7 @@ def create_app(
 
     app = Starlette(
         routes=_routes(house),
+        middleware=guards(cors_origins, allowed_hosts),
         lifespan=lifespan,
         exception_handlers={404: _not_there, 405: _not_there},
     )
@@ -144,9 +149,12 @@ _SHAPES: Mapping[str, SpeechServer] = {
 }
 
 
-def _loaded(opening: asyncio.Task[None]) -> None:
-    if not opening.cancelled() and (error := opening.exception()):
-        logger.error("no engine: %s", error)
+async def _open(engines: Engines, *, warm: bool) -> None:
+    try:
+        await engines.open(warm=warm)
+    except Exception as error:  # noqa: BLE001  # a stranger's engine loads: anything may come
+        engines.failure = engines.failure or f"{type(error).__name__}: {error}"
+        logger.error("no engine: %s", engines.failure)  # noqa: TRY400  # one line says it
 
 
 def _by_name(engine: Engine | str | Mapping[str, Engine | str]) -> Mapping[str, Engine | str]:
