@@ -71,12 +71,12 @@ _TOKEN = re.compile(
 _REFERENCE = re.compile(r"\b(reference|model)([ _]id)?\b", re.IGNORECASE)
 """What they call a voice."""
 
-_MSGPACK = "application/msgpack"
+MSGPACK = "application/msgpack"
 
 _LARGEST = 32_000_000
 """Bytes of a request: some minutes of WAV to clone from."""
 
-_LONGEST = 1_000
+LONGEST = 1_000
 """Entries of a list in a request. Five bytes can claim four billion."""
 
 
@@ -415,7 +415,15 @@ class FishServer:
             InvalidRequestError: If it isn't what it should be.
             MissingDependencyError: If it is msgpack, and that isn't installed.
         """
-        body = _read_body(call)
+        return self.read_request(_read_body(call), call.headers.get("model"))
+
+    def read_request(self, fields: Mapping[str, Any], model: str | None) -> Asked:
+        """What is asked for by the fields of a request, and the model beside them.
+
+        Raises:
+            InvalidRequestError: If they aren't what they should be.
+        """
+        body = {name: value for name, value in fields.items() if value is not None}
         prosody = body.pop("prosody", {})
         _demand("prosody", isinstance(prosody, dict))
         for name in ("speed", *_PROSODY):
@@ -425,12 +433,12 @@ class FishServer:
         _check_fields(body)
         voice = _asked_voice(body)
         request = SynthesisRequest(
-            _without_tokens(body["text"]),
+            without_tokens(body["text"]),
             voice=voice,
             speed=float(body.get("speed", 1.0)),
             options=_asked_options(body, with_references=voice is None),
         )
-        return Asked(request, self._writer(body), call.headers.get("model"))
+        return Asked(request, self._writer(body), model)
 
     def write_error(self, error: TTSError) -> HttpReply:
         status = status_of(error)
@@ -512,13 +520,13 @@ def _spoken(text: str) -> str:
     Raises:
         UnspeakableTextError: If nothing else was in it.
     """
-    spoken = _without_tokens(text)
+    spoken = without_tokens(text)
     if not speakable(spoken):
         raise UnspeakableTextError(f"nothing to say in {len(text)} characters")
     return spoken
 
 
-def _without_tokens(text: str) -> str:
+def without_tokens(text: str) -> str:
     """The text without the model's own signs: ``<|speaker:1|>`` changes who speaks, and what stands
     before the first of them is lost; ``<|im_end|>`` ends it. A language model may write them.
     """
@@ -614,8 +622,8 @@ def _range(limits: Limits) -> str:
 
 
 def _msgpack_call(body: Mapping[str, object], **headers: str) -> HttpCall:
-    packed = _msgpack().packb(body, unicode_errors="replace")
-    return HttpCall("POST", SPEECH, headers={"content-type": _MSGPACK} | headers, body=packed)
+    headers = {"content-type": MSGPACK} | headers
+    return HttpCall("POST", SPEECH, headers=headers, body=pack(body))
 
 
 def _msgpack() -> Any:
@@ -626,7 +634,12 @@ def _msgpack() -> Any:
     return msgpack
 
 
-def _unpack(data: bytes, longest: int) -> Any:
+def pack(value: object) -> bytes:
+    packed: bytes = _msgpack().packb(value, unicode_errors="replace")
+    return packed
+
+
+def unpack(data: bytes, longest: int) -> Any:
     """A value of msgpack, none of whose lists has more than ``longest`` entries.
 
     Raises:
@@ -647,7 +660,7 @@ def _read(reply: HttpReply) -> Any:
     """
     try:
         if "msgpack" in reply.media_type:
-            return _unpack(reply.body, len(reply.body))
+            return unpack(reply.body, len(reply.body))
         return json.loads(reply.body)
     except (ValueError, RecursionError):
         raise RemoteError(f"expected JSON or msgpack, got {quote(reply.body)}") from None
@@ -657,18 +670,17 @@ def _read(reply: HttpReply) -> Any:
 
 
 def _read_body(call: HttpCall) -> dict[str, Any]:
-    """The fields of a request that aren't null."""
     if len(call.body) > _LARGEST:
         raise InvalidRequestError(f"a request of more than {_LARGEST} bytes")
     kind = call.headers.get("content-type", "")
     try:
         if "msgpack" in kind:
-            body = _unpack(call.body, _LONGEST)
+            body = unpack(call.body, LONGEST)
         elif "json" in kind:
             body = json.loads(call.body)
         else:
             raise InvalidRequestError(
-                f"no content-type {kind!r}; types: application/json, {_MSGPACK}"
+                f"no content-type {kind!r}; types: application/json, {MSGPACK}"
             )
     except (ValueError, RecursionError) as error:
         # Not its repr, which may hold all of the request.
@@ -676,7 +688,7 @@ def _read_body(call: HttpCall) -> dict[str, Any]:
         raise InvalidRequestError(f"not a speech request: {said}") from None
     if not isinstance(body, dict):
         raise InvalidRequestError("not a speech request: it is not a map of fields")
-    return {name: value for name, value in body.items() if value is not None}
+    return body
 
 
 _FIELDS: Mapping[str, tuple[type, ...]] = {
