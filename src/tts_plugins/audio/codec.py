@@ -352,7 +352,7 @@ class _Flac(_Body):
         """Bytes of the longest frame that there can be; 0 before the header."""
         self._left = 0
         """Samples that are to come according to the header, if it knows."""
-        self._checked = self._checksum = 0
+        self._checked = self._checksum = self._attempts = 0
 
     def end(self) -> None:
         if self._held or self._skip or self._blocks:
@@ -401,18 +401,28 @@ class _Flac(_Body):
                 samples = self._attempt(bytes(self._held[:end]))
                 if len(samples):
                     self._take(end)
-                    self._checked = self._checksum = 0
+                    self._checked = self._checksum = self._attempts = 0
                     return samples
         if len(self._held) > self._longest:
-            raise ValueError("the FLAC can't be decoded: a frame is broken")
+            raise ValueError(_BROKEN)
         self._checked, self._checksum = len(self._held), checksum
         return None
 
     def _attempt(self, frame: bytes) -> Samples:
+        self._attempts += 1
+        if self._attempts > _MOST_ATTEMPTS:
+            raise ValueError(_BROKEN)
         try:
             return self._decode(frame)
         except _PacketError:
             return joined([])
+
+
+_BROKEN = "the FLAC can't be decoded: a frame is broken"
+
+_MOST_ATTEMPTS = 100
+"""To decode a frame. By chance a checksum comes out even at one byte in 65,536; one can be made to
+at all of them."""
 
 
 def _block(header: bytes) -> tuple[bool, int, int]:
@@ -439,7 +449,7 @@ class _OggOpus(_Body):
     def __init__(self, av: ModuleType) -> None:
         super().__init__(av)
         self._opened = False
-        self._part = b""
+        self._part = bytearray()
         """Of a packet that goes on in the next page."""
         self._place = 0
         """Samples decoded up to here, as pages count them."""
@@ -482,7 +492,8 @@ class _OggOpus(_Body):
             self._part += page[start : start + length]
             start += length
             if length < 255:  # A segment of 255 goes on in the next.
-                packet, self._part = self._part, b""
+                packet = bytes(self._part)
+                self._part.clear()
                 yield packet
 
     def _packet(self, packet: bytes) -> Samples:
