@@ -236,7 +236,19 @@ def test_a_checksum_that_comes_out_even_by_chance_ends_no_flac_frame(
     body = encoded("flac", 0.2)
     expected = heard("flac", body)
     monkeypatch.setattr(codec, "_CRC16", [0] * 256)
+    monkeypatch.setattr(codec, "_MOST_ATTEMPTS", len(body))
     assert np.array_equal(read(CompressedReader("flac"), [body]), expected)
+
+
+def test_a_checksum_that_was_made_to_come_out_even_everywhere_is_soon_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    header = encoded("flac", 0.2)[:42]
+    monkeypatch.setattr(codec, "_CRC16", [0] * 256)
+    reader = CompressedReader("flac")
+    reader.push(header[:4] + b"\x80" + header[5:] + b"\xff\xf8" + bytes(90))
+    with pytest.raises(ValueError, match="a frame is broken"):
+        reader.push(bytes(20))
 
 
 def test_a_flac_that_ends_between_two_frames_is_cut_short_if_it_knows_its_length() -> None:
