@@ -818,7 +818,7 @@ def test_a_recording_that_is_none_is_refused(wrong: object) -> None:
 )
 def test_msgpack_that_is_broken_or_a_bomb_is_refused_in_a_line(body: bytes) -> None:
     call = HttpCall("POST", "/v1/tts", headers={"content-type": "application/msgpack"}, body=body)
-    with pytest.raises(InvalidRequestError, match="not a speech request") as refused:
+    with pytest.raises(InvalidRequestError, match="not a request") as refused:
         FishServer().read_call(call)
     assert len(str(refused.value)) < 400
 
@@ -826,7 +826,7 @@ def test_msgpack_that_is_broken_or_a_bomb_is_refused_in_a_line(body: bytes) -> N
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"Hi"', b"[" * 100_000, b'{"text":"\xff"}'])
 def test_json_that_is_broken_is_refused_in_a_line(body: bytes) -> None:
     call = HttpCall("POST", "/v1/tts", headers={"content-type": "application/json"}, body=body)
-    with pytest.raises(InvalidRequestError, match="not a speech request") as refused:
+    with pytest.raises(InvalidRequestError, match="not a request") as refused:
         FishServer().read_call(call)
     assert len(str(refused.value)) < 400
 

@@ -415,7 +415,7 @@ class FishServer:
             InvalidRequestError: If it isn't what it should be.
             MissingDependencyError: If it is msgpack, and that isn't installed.
         """
-        return self.read_request(_read_body(call), call.headers.get("model"))
+        return self.read_request(read_fields(call), call.headers.get("model"))
 
     def read_request(self, fields: Mapping[str, Any], model: str | None) -> Asked:
         """What is asked for by the fields of a request, and the model beside them.
@@ -669,7 +669,13 @@ def _read(reply: HttpReply) -> Any:
 # What the server's end reads
 
 
-def _read_body(call: HttpCall) -> dict[str, Any]:
+def read_fields(call: HttpCall) -> dict[str, Any]:
+    """The fields of a body in JSON or msgpack.
+
+    Raises:
+        InvalidRequestError: If it is neither, or has none.
+        MissingDependencyError: If it is msgpack, and that isn't installed.
+    """
     if len(call.body) > _LARGEST:
         raise InvalidRequestError(f"a request of more than {_LARGEST} bytes")
     kind = call.headers.get("content-type", "")
@@ -685,9 +691,9 @@ def _read_body(call: HttpCall) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         # Not its repr, which may hold all of the request.
         said = f"{type(error).__name__} {quote(str(error))}"
-        raise InvalidRequestError(f"not a speech request: {said}") from None
+        raise InvalidRequestError(f"not a request: {said}") from None
     if not isinstance(body, dict):
-        raise InvalidRequestError("not a speech request: it is not a map of fields")
+        raise InvalidRequestError("not a request: it is not a map of fields")
     return body
 
 
