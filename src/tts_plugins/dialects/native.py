@@ -308,6 +308,8 @@ class NativeServer:
 class ChunkLines:
     """Writes a line for each chunk, at the engine's own rate."""
 
+    failure_is_read = True
+    """Its clients look for the line of ``fail``, so that the body may end with it."""
     sample_rate = 0
     media_type = "application/x-ndjson"
 

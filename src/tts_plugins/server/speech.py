@@ -33,10 +33,14 @@ class SpeechDoor:
         house: Where it is a door of.
         server: The dialect's end.
         dialect: Its name, for the ledger.
+        largest: Bytes of a request, where there may be more in it than text.
     """
 
-    def __init__(self, house: House, server: SpeechServer, dialect: str) -> None:
+    def __init__(
+        self, house: House, server: SpeechServer, dialect: str, *, largest: int | None = None
+    ) -> None:
         self._house = house
+        self._largest = largest or house.limits.body
         self._server = server
         self._dialect = dialect
 
@@ -48,7 +52,7 @@ class SpeechDoor:
                 try:
                     caller = self._house.admit(line.headers)
                     visit.record.caller = caller
-                    call = await line.call(largest=limits.body, seconds=limits.body_seconds)
+                    call = await line.call(largest=self._largest, seconds=limits.body_seconds)
                     asked = self._server.read_call(call)
                     job = await visit.prepare(asked, caller)
                 except TTSError as error:
@@ -97,7 +101,9 @@ class SpeechDoor:
                 await line.answer(self._server.write_error(error), **job.headers())
             elif fail := getattr(writer, "fail", None):
                 await line.write(fail(error), seconds=patience)
-            # Without an end, which breaks the connection.
+                if getattr(writer, "failure_is_read", False):
+                    await line.end()
+            # Or else without an end, which breaks the connection.
 
     async def _begin(self, visit: Visit, line: Line, job: Job, writer: ReplyWriter) -> None:
         if line.started:
