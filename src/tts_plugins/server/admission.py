@@ -62,7 +62,7 @@ class Admission:
         Raises:
             OverloadedError: If there is none.
         """
-        self._check(caller)
+        self.check(caller)
         began = self._clock()
         waits = True
         self.active += 1
@@ -86,7 +86,12 @@ class Admission:
                 del self._of[caller]
             self._lifetime += _RECENT * (self._clock() - began - self._lifetime)
 
-    def _check(self, caller: str) -> None:
+    def check(self, caller: str) -> None:
+        """Look whether there is a place.
+
+        Raises:
+            OverloadedError: If there is none.
+        """
         # Little's law: of n streams that last t seconds each, one ends every t / n.
         if self._max_per_key is not None and self._of[caller] >= self._max_per_key:
             raise _refusal(

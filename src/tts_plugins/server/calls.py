@@ -38,9 +38,10 @@ class Line:
 
     @property
     def path(self) -> str:
-        """As it was sent, still percent-encoded."""
+        """As it was sent, still percent-encoded, from where the app or this part of it is mounted."""
         raw: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
-        return raw.partition(b"?")[0].decode("ascii", "replace")
+        path = raw.partition(b"?")[0].decode("ascii", "replace")
+        return path.removeprefix(self.scope.get("root_path", ""))
 
     async def call(self, *, largest: int, seconds: float) -> HttpCall:
         """All of the request.

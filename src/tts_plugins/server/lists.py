@@ -36,8 +36,8 @@ async def voices(guest: Guest) -> HttpReply:
     return json_reply(
         {
             "object": "list",
-            "data": [_voice(each) for each in listed],
-            "voices": [_voice(each) for each in listed],
+            "data": [describe(each) for each in listed],
+            "voices": [describe(each) for each in listed],
             "has_more": False,
             "total_count": len(listed),
         }
@@ -50,11 +50,11 @@ def is_elevenlabs(guest: Guest) -> bool:
     return (
         "xi-api-key" in headers
         or "elevenlabs" in headers.get("x-fern-sdk-name", "")
-        or guest.line.path.startswith("/elevenlabs/")
+        or guest.line.scope.get("root_path", "").endswith("/elevenlabs")
     )
 
 
-def _voice(voice: Voice) -> dict[str, object]:
+def describe(voice: Voice) -> dict[str, object]:
     """A voice under all the names that clients know the same thing by."""
     about = voice.description or voice.id
     return {

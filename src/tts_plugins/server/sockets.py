@@ -106,3 +106,4 @@ async def refuse(websocket: WebSocket, reply: HttpReply) -> None:
     """Answer the handshake over HTTP, where the reason can be read."""
     headers = {**reply.headers, "x-request-id": request_id()}
     await websocket.send_denial_response(Response(reply.body, reply.status, headers))
+    await asyncio.sleep(0)  # uvicorn logs an error unless the connection is closed by then
