@@ -5,22 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TypeVar
 
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engine import Engine, VoiceCloner, layers, warm_up
-from tts_plugins.errors import InvalidRequestError, TTSError, VoiceNotFoundError
+from tts_plugins.errors import (
+    EngineError,
+    EngineTimeoutError,
+    InvalidRequestError,
+    TTSError,
+    VoiceNotFoundError,
+)
 from tts_plugins.registry import open_engine
+from tts_plugins.server.clips import hear
+from tts_plugins.server.enrolled import Enrolled, Enrolment
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.timing import TimedEngine
 from tts_plugins.types import SynthesisRequest, Voice
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _FRESH = 60.0
 """Seconds for which a list of voices is believed; a server's costs a request."""
+
+_LEARNING = 120.0
+"""Seconds that an engine may take to learn a voice."""
 
 _LONGEST_NAME = 200
 
@@ -28,14 +42,6 @@ DEFAULTS = (*VOICES, "default")
 """Names that clients send because they have to name a voice. Pipecat's OpenAI service refuses any
 other before it calls, so each of them has to speak: with the engine's own default, unless the
 engine has a voice of that name or an alias says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Clone:
-    voice: Voice
-    """As the engine knows it."""
-    owner: str
-    description: str
 
 
 class Hosted:
@@ -62,9 +68,9 @@ class Hosted:
         self._clock = clock
         self._listed: Sequence[Voice] = ()
         self._listed_at: float | None = None
-        self._clones: dict[tuple[str, str], _Clone] = {}
-        """By who enrolled them, and the name that they gave."""
+        self._enrolled = Enrolled()
         self._learning = asyncio.Lock()
+        """One voice at a time is learnt, given another name or deleted."""
         known: set[str] = set()
         for layer in layers(self.engine):
             known |= set(getattr(layer, "request_options", ()))
@@ -83,14 +89,10 @@ class Hosted:
 
     async def voices(self, caller: str) -> list[Voice]:
         """The engine's voices and those that this caller enrolled, never anybody else's."""
-        mine = {
-            name: replace(c.voice, id=name, description=c.description)
-            for (owner, name), c in self._clones.items()
-            if owner == caller
-        }
-        cloned = {clone.voice.id for clone in self._clones.values()}
-        others = [v for v in await self._voices() if v.id not in cloned and v.id not in mine]
-        return [*others, *mine.values()]
+        theirs = await self._voices()
+        mine = self._enrolled.of(caller)
+        taken = {voice.id for voice in mine}
+        return [*(voice for voice in theirs if voice.id not in taken), *mine]
 
     async def request(
         self, request: SynthesisRequest, caller: str
@@ -105,6 +107,20 @@ class Hosted:
         ignored = tuple(sorted(request.options.keys() - known.keys()))
         return replace(request, voice=voice, options=known), ignored
 
+    async def check(self, name: str | None, caller: str) -> None:
+        """Look whether there is a voice of this name, before anything is spoken with it.
+
+        Raises:
+            VoiceNotFoundError: If there isn't.
+        """
+        voice = await self._voice(name, caller)
+        if voice is None or self._enrolled.has(voice):
+            return
+        listed = [each.id for each in await self._voices()]
+        # What has a voice's name in it may be a mix of several: that only the engine can tell.
+        if listed and not any(each in voice for each in listed):
+            raise await self.unknown(voice, caller)
+
     async def clone(
         self, name: str, clip: bytes, *, caller: str, transcript: str = "", description: str = ""
     ) -> Voice:
@@ -112,42 +128,40 @@ class Hosted:
 
         Raises:
             RefusedError: 501, if the engine can't; 409, if the name is taken by the engine.
-            InvalidRequestError: If the name can't be one.
+            InvalidRequestError: If the name can't be one, or the recording is none.
+            EngineError: If the engine fails.
         """
-        if self.cloner is None:
+        cloner = self.cloner
+        if cloner is None:
             raise RefusedError(501, f"{self.name} can't clone voices")
-        if not _is_name(name):
-            raise InvalidRequestError(
-                f"a voice's name has 1 to {_LONGEST_NAME} characters, and no slash among them"
-            )
+        _check_name(name)
         async with self._learning:
-            if (caller, name) not in self._clones and any(
-                voice.id == name for voice in await self.voices(caller)
-            ):
-                raise RefusedError(409, f"there is a voice {name!r} already: choose another name")
-            taken = {c.voice.id for (owner, _), c in self._clones.items() if owner != caller}
-            # Two callers may give the same name without hearing of each other.
-            theirs = f"{name}-{caller}" if name in taken else name
-            voice = await self.cloner.clone(theirs, clip, transcript=transcript)
-            self._clones[caller, name] = _Clone(voice, caller, description)
+            if not self._enrolled.find(caller, name):
+                await self._check_free(name, caller)
+            wav = await asyncio.to_thread(hear, clip)
+            title = self._enrolled.title(caller, name)
+            voice = await _learnt(cloner.clone(title, wav, transcript=transcript))
             self._listed_at = None
-            return replace(voice, id=name, description=description)
+            before = self._enrolled.find(caller, name)
+            self._enrolled.put(caller, name, Enrolment(voice, description))
+            if before:
+                await self._unlearn(before.id)
+        return replace(voice, id=name, description=description)
 
     async def forget(self, name: str, caller: str) -> None:
-        """Delete a voice that this caller enrolled.
+        """Delete a voice that this caller enrolled. What is being said with it is said.
 
         Raises:
             VoiceNotFoundError: If it is none of theirs.
+            EngineError: If the engine fails.
         """
-        if (caller, name) not in self._clones:
-            raise VoiceNotFoundError(name, [n for owner, n in self._clones if owner == caller])
-        clone = self._clones.pop((caller, name))
-        self._listed_at = None
-        if forget := getattr(self.cloner, "forget", None):
-            await forget(clone.voice.id)
-        else:
-            # The engine keeps it, so it stays out of everybody's sight.
-            self._clones["", clone.voice.id] = clone
+        async with self._learning:
+            enrolment = self._enrolled.take(caller, name)
+            try:
+                await self._unlearn(enrolment.voice.id)
+            except BaseException:
+                self._enrolled.put(caller, name, enrolment)
+                raise
 
     async def rename(self, name: str, new: str, caller: str) -> None:
         """Call a voice that this caller enrolled by another name.
@@ -157,32 +171,52 @@ class Hosted:
             RefusedError: 409, if there is one of the new name.
             InvalidRequestError: If that can't be a name.
         """
-        if not _is_name(new):
-            raise InvalidRequestError(f"{new!r} can't be a voice's name")
-        if (caller, name) not in self._clones:
-            raise VoiceNotFoundError(name, [n for owner, n in self._clones if owner == caller])
-        if any(voice.id == new for voice in await self.voices(caller)):
-            raise RefusedError(409, f"there is a voice {new!r} already")
-        self._clones[caller, new] = self._clones.pop((caller, name))
+        _check_name(new)
+        async with self._learning:
+            if self._enrolled.find(caller, name):
+                await self._check_free(new, caller)
+            self._enrolled.put(caller, new, self._enrolled.take(caller, name))
+
+    async def unknown(self, name: str, caller: str) -> VoiceNotFoundError:
+        """The error for a voice that there isn't: an engine would name everybody's."""
+        return VoiceNotFoundError(name, [voice.id for voice in await self.voices(caller)])
+
+    async def _check_free(self, name: str, caller: str) -> None:
+        if any(voice.id == name for voice in await self.voices(caller)):
+            raise RefusedError(409, f"there is a voice {name!r} already: choose another name")
+
+    async def _unlearn(self, voice: str) -> None:
+        """Have the engine forget what nobody has any more."""
+        if self._enrolled.is_used(voice):
+            return
+        self._listed_at = None
+        if forget := getattr(self.cloner, "forget", None):
+            await _learnt(forget(voice))
+        else:
+            self._enrolled.drop(voice)
 
     async def _voice(self, name: str | None, caller: str) -> str | None:
         if not name:
             return None
-        if clone := self._clones.get((caller, name)):
-            return clone.voice.id
+        theirs = await self._voices()
+        if mine := self._enrolled.find(caller, name):
+            return mine.id
         name = self._aliases.get(name, name)
-        if name in DEFAULTS and not any(voice.id == name for voice in await self._voices()):
+        if name in DEFAULTS and not any(voice.id == name for voice in theirs):
             return None
-        if not _is_name(name) or any(name == c.voice.id for c in self._clones.values()):
-            raise VoiceNotFoundError(name, [voice.id for voice in await self.voices(caller)])
+        if not _is_name(name) or self._enrolled.has(name):
+            raise await self.unknown(name, caller)
         return name
 
     async def _voices(self) -> Sequence[Voice]:
+        """The engine's own voices: nobody's."""
         now = self._clock()
         if self._listed_at is None or now - self._listed_at > _FRESH:
-            self._listed = await self.engine.voices()
+            with _strangers():
+                self._listed = await self.engine.voices()
             self._listed_at = now
-        return self._listed
+            self._enrolled.recognize(self._listed)
+        return [voice for voice in self._listed if not self._enrolled.has(voice.id)]
 
 
 class Engines:
@@ -278,6 +312,35 @@ def named(engines: Iterable[str]) -> dict[str, str]:
             raise InvalidRequestError(f"two engines are called {name!r}: write NAME={given}")
         found[name] = spec
     return found
+
+
+async def _learnt(learning: Awaitable[T]) -> T:
+    """What comes of an engine that learns or forgets a voice."""
+    try:
+        async with asyncio.timeout(_LEARNING):
+            with _strangers():
+                return await learning
+    except TimeoutError:
+        raise EngineTimeoutError(f"no voice was learnt within {_LEARNING:g} s") from None
+
+
+@contextmanager
+def _strangers() -> Generator[None, None, None]:
+    """Around an engine's own code, where anything may come."""
+    try:
+        yield
+    except TTSError:
+        raise
+    except Exception as error:
+        logger.exception("an engine failed")
+        raise EngineError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_name(name: str) -> None:
+    if not _is_name(name):
+        raise InvalidRequestError(
+            f"a voice's name has 1 to {_LONGEST_NAME} characters, no slash, and no dot in front"
+        )
 
 
 def _is_name(name: str) -> bool:
