@@ -188,6 +188,16 @@ async def test_options_that_the_engine_doesnt_know_are_announced() -> None:
     assert reply.headers["x-tts-ignored"] == "instructions"
 
 
+async def test_vieneus_clients_say_which_rate_they_want() -> None:
+    asked = {"model": "vieneu-v3-turbo", "input": TEXT, "response_format": "pcm", "top_k": 25}
+    async with live() as server:
+        _, headers, body = await server.ask("/v1/audio/speech", asked | {"sample_rate": 48_000})
+        status, _, _ = await server.ask("/v1/audio/speech", asked | {"sample_rate": 1})
+    assert (headers["x-sample-rate"], headers["x-tts-ignored"]) == ("48000", "top_k")
+    assert len(body) == 2 * round(SECONDS * 48_000)
+    assert status == 400
+
+
 async def test_speed_is_honoured() -> None:
     async with live() as server, client(server) as api:
         reply = await api.audio.speech.create(

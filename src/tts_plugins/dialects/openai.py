@@ -237,6 +237,10 @@ def _clone_name(name: str, clip: Clip) -> str:
     return f"{name} {clip.digest}"
 
 
+_SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_chars")
+"""How VieNeu is told to choose; the engine knows what they may be."""
+
+
 class OpenAIServer:
     """The server's end.
 
@@ -256,12 +260,13 @@ class OpenAIServer:
             InvalidRequestError: If it isn't a speech request, or for something there isn't.
         """
         fields = Fields(call)
-        instructions = fields.string("instructions")
+        options = {"instructions": fields.string("instructions")}
+        options |= {name: fields.value(name) for name in _SAMPLING}
         request = SynthesisRequest(
             self._text(fields),
             voice=fields.string("voice", inside="id") or None,
             speed=fields.number("speed", *SPEEDS, default=1.0),
-            options={} if instructions is None else {"instructions": instructions},
+            options={name: value for name, value in options.items() if value is not None},
         )
         return Asked(request, _writer(fields), fields.string("model"))
 
@@ -324,11 +329,16 @@ class EventBody:
 
 
 def audio_writer(fields: Fields) -> ReplyWriter:
-    """What writes ``response_format``. MP3 is what a caller means who doesn't say."""
+    """What writes ``response_format``. MP3 is what a caller means who doesn't say.
+
+    ``sample_rate`` is VieNeu's: hertz, for those who don't want what OpenAI has.
+    """
     name = fields.choice("response_format", OpenAIDialect.formats, default="mp3")
+    rate = int(fields.number("sample_rate", 8_000, 48_000, default=0))
     if name == "wav":
-        return WavBody()
-    return PcmBody(PCM_RATE) if name == "pcm" else EncodedBody(_COMPRESSED[name], PCM_RATE)
+        return WavBody(rate)
+    rate = rate or PCM_RATE
+    return PcmBody(rate) if name == "pcm" else EncodedBody(_COMPRESSED[name], rate)
 
 
 def _writer(fields: Fields) -> ReplyWriter:
