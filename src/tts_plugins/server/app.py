@@ -16,11 +16,11 @@ from starlette.routing import BaseRoute, Route
 
 from tts_plugins.dialects.base import phrase
 from tts_plugins.dialects.elevenlabs import ElevenLabsServer
-from tts_plugins.dialects.fish import FishServer
+from tts_plugins.dialects.fish import FishCloudServer, FishServer
 from tts_plugins.dialects.kokoro import KokoroServer
 from tts_plugins.dialects.openai import OpenAIServer
 from tts_plugins.engine import Engine, layers
-from tts_plugins.server import lists, standing
+from tts_plugins.server import fish, lists, standing
 from tts_plugins.server.admission import Admission
 from tts_plugins.server.doors import Answer, Door, WriteError
 from tts_plugins.server.engines import Engines, named
@@ -97,7 +97,7 @@ def create_app(
 
 
 def _routes(house: House) -> list[BaseRoute]:
-    openai, fish, eleven = OpenAIServer(), FishServer(), ElevenLabsServer()
+    openai, eleven = OpenAIServer(), ElevenLabsServer()
 
     def door(path: str, answer: Answer, *, public: bool = False, method: str = "GET") -> Route:
         return Route(path, Door(house, answer, openai.write_error, public=public), methods=[method])
@@ -107,7 +107,6 @@ def _routes(house: House) -> list[BaseRoute]:
 
     return [
         door("/health", standing.health, public=True),
-        door("/v1/health", standing.health, public=True),
         door("/ready", standing.ready, public=True),
         door("/metrics", standing.metrics),
         door("/v1/models", lists.models),
@@ -116,7 +115,7 @@ def _routes(house: House) -> list[BaseRoute]:
         door("/v1/audio/voices", lists.voices),
         speech("/v1/audio/speech", openai, "openai"),
         speech("/dev/captioned_speech", KokoroServer(), "kokoro"),
-        speech("/v1/tts", fish, "fish"),
+        *fish.routes(house),
         *(speech(path, eleven, "elevenlabs") for path in eleven.paths),
     ]
 
@@ -145,6 +144,7 @@ _SHAPES: Mapping[str, SpeechServer] = {
     "/elevenlabs/": ElevenLabsServer(),
     "/v1/tts": FishServer(),
     "/v1/references": FishServer(),
+    "/model": FishCloudServer(),
     "/dev/": KokoroServer(),
 }
 

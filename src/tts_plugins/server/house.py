@@ -19,6 +19,7 @@ from tts_plugins.server.calls import Left
 from tts_plugins.server.engines import Engines, Hosted
 from tts_plugins.server.keys import Keys
 from tts_plugins.server.ledger import Ledger, Record, Spans
+from tts_plugins.server.likeness import like
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk
@@ -117,12 +118,16 @@ class House:
 
     def page(self) -> tuple[str, bytes]:
         """The numbers for Prometheus."""
+        self.level()
+        return self.ledger.page()
+
+    def level(self) -> None:
+        """Note in the ledger how many streams there are."""
         self.ledger.level(
             active=self.admission.active,
             waiting=self.admission.waiting,
             slots=self.admission.max_streams,
         )
-        return self.ledger.page()
 
 
 class Visit:
@@ -174,7 +179,8 @@ class Visit:
         record.voice = asked.request.voice or "-"
         record.format = getattr(asked.writer, "media_type", "-").partition(";")[0]
         record.characters = len(asked.request.text)
-        request, ignored = await hosted.request(asked.request, caller)
+        request = await like(hosted, asked.request, caller)
+        request, ignored = await hosted.request(request, caller)
         turn = Turn(
             hosted.engine,
             sample_rate=asked.writer.sample_rate,
