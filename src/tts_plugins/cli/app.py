@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tts_plugins.cli.outputs import outputs
+from tts_plugins.cli.serving import serve
 from tts_plugins.cli.speaking import Speech, speak
 from tts_plugins.errors import InvalidRequestError, TTSError, UnreadableTextWarning
 from tts_plugins.registry import DIALECTS, ENGINES, check_spec, open_engine
@@ -171,6 +172,9 @@ def check(engine: Annotated[str, typer.Argument(help="An engine's name or addres
     with _warnings_as_lines():
         if not asyncio.run(checked()):
             raise typer.Exit(1)
+
+
+app.command()(serve)
 
 
 def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tts_plugins.errors import InvalidRequestError
@@ -46,10 +47,22 @@ class Keys:
             lines = [line.strip() for line in path.read_text().splitlines()]
         except (OSError, ValueError) as error:
             raise InvalidRequestError(f"can't read the keys in {path}: {error}") from None
-        keys = [line for line in lines if line and not line.startswith("#")]
+        return cls._some([line for line in lines if line and not line.startswith("#")], str(path))
+
+    @classmethod
+    def from_environment(cls, variable: str) -> Keys:
+        """From an environment variable, with spaces or commas between them.
+
+        Raises:
+            InvalidRequestError: If it has no key in it.
+        """
+        return cls._some(os.environ.get(variable, "").replace(",", " ").split(), variable)
+
+    @classmethod
+    def _some(cls, keys: Sequence[str], place: str) -> Keys:
         if not keys:
             # Rather than open the server to everybody.
-            raise InvalidRequestError(f"there is no key in {path}")
+            raise InvalidRequestError(f"there is no key in {place}")
         return cls(keys)
 
     def __bool__(self) -> bool:
