@@ -20,7 +20,7 @@ from tts_plugins.dialects.fish import FishCloudServer, FishServer
 from tts_plugins.dialects.kokoro import KokoroServer
 from tts_plugins.dialects.openai import OpenAIServer
 from tts_plugins.engine import Engine, layers
-from tts_plugins.server import fish, lists, standing
+from tts_plugins.server import elevenlabs, fish, lists, standing
 from tts_plugins.server.admission import Admission
 from tts_plugins.server.doors import Answer, Door, WriteError
 from tts_plugins.server.engines import Engines, named
@@ -97,7 +97,7 @@ def create_app(
 
 
 def _routes(house: House) -> list[BaseRoute]:
-    openai, eleven = OpenAIServer(), ElevenLabsServer()
+    openai = OpenAIServer()
 
     def door(path: str, answer: Answer, *, public: bool = False, method: str = "GET") -> Route:
         return Route(path, Door(house, answer, openai.write_error, public=public), methods=[method])
@@ -116,7 +116,7 @@ def _routes(house: House) -> list[BaseRoute]:
         speech("/v1/audio/speech", openai, "openai"),
         speech("/dev/captioned_speech", KokoroServer(), "kokoro"),
         *fish.routes(house),
-        *(speech(path, eleven, "elevenlabs") for path in eleven.paths),
+        *elevenlabs.routes(house),
     ]
 
 
