@@ -21,6 +21,9 @@ class Engine(Protocol):
             async for chunk in chunks:
                 play(chunk.samples)
 
+    An engine that knows options names them in its attribute ``request_options``, so that a server
+    can tell callers which of theirs it ignores; ``None`` there takes any.
+
     Any number of streams may be open at once. All chunks of a stream have one rate. A word
     comes no later than the chunk in which it starts to be heard.
     """
@@ -50,7 +53,11 @@ class BlockingEngine(Protocol):
 
 @runtime_checkable
 class VoiceCloner(Protocol):
-    """An engine that can learn a voice from a recording."""
+    """An engine that can learn a voice from a recording.
+
+    It lists the voice by the id that it gave it. One that can unlearn it as well has an
+    ``async def forget(self, voice: str) -> None``; what is being said with it then is said.
+    """
 
     async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``; the voice is usable at once.

@@ -14,6 +14,7 @@ import random
 import re
 from collections.abc import (
     AsyncGenerator,
+    Collection,
     Generator,
     Iterator,
     Sequence,
@@ -149,6 +150,11 @@ class RemoteEngine:
     def __repr__(self) -> str:
         return f"RemoteEngine({self.name!r})"
 
+    @property
+    def request_options(self) -> Collection[str] | None:
+        """The options of a request that the dialect knows; ``None`` where the server judges."""
+        return getattr(self._dialect, "request_options", ())
+
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         if not speakable(request.text):
             raise UnspeakableTextError(f"nothing to say in {len(request.text)} characters")
@@ -175,8 +181,16 @@ class RemoteEngine:
                     return
 
     async def voices(self) -> Sequence[Voice]:
-        listed = await self._listed()
-        return self._dialect.read_voices(None) if listed is None else listed
+        names: dict[str, list[str]] = {}
+        for name, known in self._ids.items():
+            if name != known:
+                names.setdefault(known, []).append(name)
+        # Under the names that were given here to those that were cloned here.
+        return [
+            replace(voice, id=name)
+            for voice in await self._all()
+            for name in names.get(voice.id, [voice.id])
+        ]
 
     async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``, by which requests to this engine may then ask for it.
@@ -197,12 +211,12 @@ class RemoteEngine:
         dialect = cast("CloningDialect", self._dialect)
         clip = await _clip(reference, transcript)
         async with (await self._here()).cloning:
-            voice = dialect.find_clone(name, clip, await self.voices())
+            voice = dialect.find_clone(name, clip, await self._all())
             if voice is None:
                 with self._translated():
                     reply = await self._fetch(dialect.write_clone(name, clip), _ENROLMENT)
                 if reply.status == 409:  # another process was faster
-                    voice = dialect.find_clone(name, clip, await self.voices())
+                    voice = dialect.find_clone(name, clip, await self._all())
             if voice is None:
                 with self._translated():
                     voice = dialect.read_clone(name, clip, self._checked(reply))
@@ -245,6 +259,11 @@ class RemoteEngine:
             if known is not None and voice not in self._ids:
                 raise VoiceNotFoundError(voice, [voice.id for voice in known])
         return replace(request, voice=self._ids.get(voice, voice))
+
+    async def _all(self) -> Sequence[Voice]:
+        """The voices, as the server calls them."""
+        listed = await self._listed()
+        return self._dialect.read_voices(None) if listed is None else listed
 
     async def _listed(self) -> Sequence[Voice] | None:
         """The voices that the server lists, which may be none; None if it can't list them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
@@ -103,6 +103,8 @@ class Dialect(Protocol):
     hear_out: bool = False
     """Whether the server stays occupied when its client leaves early, so that an answer that nobody
     wants any more is better read to its end."""
+    request_options: Collection[str] | None = ()
+    """The options of a request that ``write_call`` knows; ``None`` where the server judges."""
     accepts_any_voice: bool = False
     """Whether the server speaks with some voice when asked for one that it doesn't have."""
 

@@ -137,6 +137,7 @@ class ElevenLabsDialect(CloningDialect):
 
     home: ClassVar[str] = "api.elevenlabs.io"
     key_variable: ClassVar[str] = "ELEVENLABS_API_KEY"
+    request_options = tuple(_FITS)
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ class ElevenLabsDialect(CloningDialect):
         return {"xi-api-key": key}
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        options = self._options | _checked(**known_options(request, *_FITS))
+        options = self._options | _checked(**known_options(request, *self.request_options))
         model = str(options["model"])
         settings = {name: options[name] for name in _SETTINGS if name in options}
         speed = check_speed(request, _SLOWEST, _FASTEST)

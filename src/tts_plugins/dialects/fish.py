@@ -157,6 +157,7 @@ class FishDialect(CloningDialect):
     """
 
     key_variable: ClassVar[str] = "FISH_API_KEY"
+    request_options = (*SELF_HOSTED, "references")
     cloud: ClassVar[type[CloningDialect]]
     """What speaks to Fish Audio's own service."""
     max_in_flight: int | None = 1
@@ -189,7 +190,7 @@ class FishDialect(CloningDialect):
         self._options = _checked(options, SELF_HOSTED)
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        options = known_options(request, *SELF_HOSTED, "references")
+        options = known_options(request, *self.request_options)
         if request.speed != 1.0:
             raise InvalidRequestError(
                 f"fish-speech has one speed: it can't do {request.speed}, leave it at 1.0"
@@ -287,6 +288,7 @@ class FishCloudDialect(CloningDialect):
 
     home: ClassVar[str] = "api.fish.audio"
     key_variable: ClassVar[str] = "FISH_API_KEY"
+    request_options = (*CLOUD, "model", "references")
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ class FishCloudDialect(CloningDialect):
         self._options = _checked(options, CLOUD)
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        options = known_options(request, *CLOUD, "model", "references")
+        options = known_options(request, *self.request_options)
         given = self._options | _checked(options, CLOUD)
         prosody = {name: given.pop(name) for name in _PROSODY if name in given}
         speed = check_speed(request, 0.5, 2.0)

@@ -90,6 +90,7 @@ class KokoroDialect(OpenAIDialect):
 
     home: ClassVar[str] = ""
     key_variable: ClassVar[str] = ""
+    request_options = ("lang_code", "normalization_options", "volume_multiplier")
     default_voice: ClassVar[str] = "af_heart"
 
     def __init__(
@@ -107,8 +108,7 @@ class KokoroDialect(OpenAIDialect):
         self._captions = captions
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        known = ("lang_code", "normalization_options", "volume_multiplier")
-        options = known_options(request, *known)
+        options = known_options(request, *self.request_options)
         speed = check_speed(request, *SPEEDS)
         body = {
             "model": self._model,

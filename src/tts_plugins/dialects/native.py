@@ -70,6 +70,8 @@ class NativeDialect(CloningDialect):
         model: Name of one of the server's engines; its default if ``None``.
     """
 
+    request_options = None
+
     def __init__(self, *, model: str | None = None) -> None:
         self._model = model
 

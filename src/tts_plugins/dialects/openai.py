@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tts_plugins.audio.codec import Format
@@ -84,6 +84,7 @@ class OpenAIDialect(CloningDialect):
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     formats: ClassVar[tuple[str, ...]] = ("pcm", "wav", *_COMPRESSED)
     """What a server can be asked for as response_format."""
+    request_options: Collection[str] = ("instructions", "model")
     default_voice: ClassVar[str] = VOICES[0]
     """Sent for a request without a voice, since the API requires one."""
 
@@ -111,7 +112,7 @@ class OpenAIDialect(CloningDialect):
         self._extra = dict(extra or {})
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        options = known_options(request, "instructions", "model")
+        options = known_options(request, *self.request_options)
         speed = check_speed(request, *SPEEDS)
         body = {
             "model": self._model,

@@ -225,6 +225,7 @@ class VieNeuDialect(OpenAIDialect):
     key_variable: ClassVar[str] = "VIENEU_API_KEY"
     cloud: ClassVar[type[VieNeuCloudDialect]] = VieNeuCloudDialect
     formats = _FORMATS
+    request_options = _SAMPLING
 
     def __init__(
         self,
@@ -254,7 +255,7 @@ class VieNeuDialect(OpenAIDialect):
         self.hear_out = hear_out
 
     def write_call(self, request: SynthesisRequest) -> HttpCall:
-        options = known_options(request, *_SAMPLING)
+        options = known_options(request, *self.request_options)
         _check_speed(request)
         body = {
             "model": self._model,

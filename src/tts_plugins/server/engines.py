@@ -71,10 +71,7 @@ class Hosted:
         self._enrolled = Enrolled()
         self._learning = asyncio.Lock()
         """One voice at a time is learnt, given another name or deleted."""
-        known: set[str] = set()
-        for layer in layers(self.engine):
-            known |= set(getattr(layer, "request_options", ()))
-        self._options = frozenset(known)
+        self._options = [getattr(layer, "request_options", ()) for layer in layers(self.engine)]
 
     @property
     def sample_rate(self) -> int | None:
@@ -103,9 +100,12 @@ class Hosted:
             VoiceNotFoundError: If the name can't be a voice's, or is somebody else's.
         """
         voice = await self._voice(request.voice, caller)
-        known = {n: v for n, v in request.options.items() if n in self._options}
+        known = {n: v for n, v in request.options.items() if self._knows(n)}
         ignored = tuple(sorted(request.options.keys() - known.keys()))
         return replace(request, voice=voice, options=known), ignored
+
+    def _knows(self, option: str) -> bool:
+        return any(known is None or option in known for known in self._options)
 
     async def check(self, name: str | None, caller: str) -> None:
         """Look whether there is a voice of this name, before anything is spoken with it.

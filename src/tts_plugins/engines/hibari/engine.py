@@ -69,6 +69,7 @@ class HibariEngine:
 
     sample_rate = SAMPLE_RATE
     reads_pronunciations = True
+    request_options = ("seed",)
 
     def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
         _check_voice(voice)
