@@ -155,6 +155,11 @@ class RemoteEngine:
         """The options of a request that the dialect knows; ``None`` where the server judges."""
         return getattr(self._dialect, "request_options", ())
 
+    @property
+    def can_clone(self) -> bool:
+        """Whether the dialect has a way to."""
+        return hasattr(self._dialect, "write_clone")
+
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         if not speakable(request.text):
             raise UnspeakableTextError(f"nothing to say in {len(request.text)} characters")
@@ -206,7 +211,7 @@ class RemoteEngine:
             InvalidRequestError: If this server can't clone, or not that.
             RemoteError: If it refuses to.
         """
-        if not hasattr(self._dialect, "write_clone"):
+        if not self.can_clone:
             raise InvalidRequestError(f"{self.name} has no way to clone a voice")
         dialect = cast("CloningDialect", self._dialect)
         clip = await _clip(reference, transcript)

@@ -18,9 +18,11 @@ from tts_plugins.dialects.base import phrase
 from tts_plugins.dialects.elevenlabs import ElevenLabsServer
 from tts_plugins.dialects.fish import FishCloudServer, FishServer
 from tts_plugins.dialects.kokoro import KokoroServer
+from tts_plugins.dialects.native import NativeServer
 from tts_plugins.dialects.openai import OpenAIServer
+from tts_plugins.dialects.piper import PiperServer
 from tts_plugins.engine import Engine, layers
-from tts_plugins.server import elevenlabs, fish, lists, standing
+from tts_plugins.server import elevenlabs, fish, lists, native, standing, voices
 from tts_plugins.server.admission import Admission
 from tts_plugins.server.doors import Answer, Door, WriteError
 from tts_plugins.server.engines import Engines, named
@@ -111,10 +113,11 @@ def _routes(house: House) -> list[BaseRoute]:
         door("/metrics", standing.metrics),
         door("/v1/models", lists.models),
         door("/v1/models/{model:path}", lists.model),
-        door("/v1/voices", lists.voices),
-        door("/v1/audio/voices", lists.voices),
         speech("/v1/audio/speech", openai, "openai"),
         speech("/dev/captioned_speech", KokoroServer(), "kokoro"),
+        *(speech(path, PiperServer(), "piper") for path in PiperServer.paths),
+        *native.routes(house),
+        *voices.routes(house),
         *fish.routes(house),
         *elevenlabs.routes(house),
     ]
@@ -146,6 +149,7 @@ _SHAPES: Mapping[str, SpeechServer] = {
     "/v1/references": FishServer(),
     "/model": FishCloudServer(),
     "/dev/": KokoroServer(),
+    "/api/": NativeServer(),
 }
 
 

@@ -38,7 +38,7 @@ class Line:
 
     @property
     def path(self) -> str:
-        """As it was sent, still percent-encoded, from where the app or this part of it is mounted."""
+        """As it was sent, still percent-encoded, from where this part of the app is mounted."""
         raw: bytes = self.scope.get("raw_path") or self.scope["path"].encode()
         path = raw.partition(b"?")[0].decode("ascii", "replace")
         return path.removeprefix(self.scope.get("root_path", ""))

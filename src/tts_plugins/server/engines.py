@@ -82,7 +82,11 @@ class Hosted:
     @property
     def cloner(self) -> VoiceCloner | None:
         """What learns voices, if anything does."""
-        return next((each for each in layers(self.engine) if isinstance(each, VoiceCloner)), None)
+        for layer in layers(self.engine):
+            # Every server's engine has a way to ask for it, whether or not the server has one.
+            if isinstance(layer, VoiceCloner) and getattr(layer, "can_clone", True):
+                return layer
+        return None
 
     async def voices(self, caller: str) -> list[Voice]:
         """The engine's voices and those that this caller enrolled, never anybody else's."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from tts_plugins.errors import InvalidRequestError
+from tts_plugins.dialects.base import HttpReply
+from tts_plugins.errors import InvalidRequestError, OverloadedError
 from tts_plugins.server.calls import Line
-from tts_plugins.server.doors import Guest
+from tts_plugins.server.doors import Answer, Guest
 from tts_plugins.server.house import Limits
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import Voice
@@ -25,6 +27,8 @@ _LONGEST_TEXT = 10_000
 """Bytes of a field that isn't a file."""
 _FRAME = 200_000
 """Bytes that a form may have beside its recordings: as many as all of that can be."""
+_AT_ONCE = 4
+"""Enrolments: 80 MB of forms, and at most 50 more for what is heard of a recording."""
 _SLOWEST = 250_000
 """Bytes a second: a large recording may take longer than other requests."""
 
@@ -71,6 +75,28 @@ async def read_form(line: Line, limits: Limits) -> Form:
     if any(len(content) > limits.clip for files in form.files.values() for _, content in files):
         raise RefusedError(413, f"a recording may have {limits.clip} bytes")
     return form
+
+
+def enrolling(answer: Answer) -> Answer:
+    """A door at which few come in at a time: the recordings of all would fill the memory."""
+
+    @wraps(answer)
+    async def one_of_few(guest: Guest) -> HttpReply:
+        house = guest.house
+        house.admit(guest.line.headers)
+        if house.enrolling >= _AT_ONCE:
+            raise OverloadedError(
+                f"{_AT_ONCE} voices are enrolled just now, as many as may be", retry_after=1.0
+            )
+        house.enrolling += 1
+        house.began()
+        try:
+            return await answer(guest)
+        finally:
+            house.ended()
+            house.enrolling -= 1
+
+    return one_of_few
 
 
 async def enrol(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tts_plugins.dialects.base import Asked
-from tts_plugins.errors import EngineError, InvalidRequestError, TTSError
+from tts_plugins.errors import EngineError, InvalidRequestError, TTSError, VoiceNotFoundError
 from tts_plugins.playhead import Playhead
 from tts_plugins.server.admission import Admission
 from tts_plugins.server.calls import Left
@@ -74,6 +74,8 @@ class House:
         self.clock = clock
         self.draining = False
         """Whether what runs is finished, and nothing new is begun."""
+        self.enrolling = 0
+        """How many voices are learnt just now, or wait for it."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._visits = 0
@@ -226,6 +228,9 @@ class Visit:
                             if paused:  # by the client, who had nothing to say
                                 stalled = turn.stalled
                         yield chunk
+            except VoiceNotFoundError:
+                hosted = house.engines.find(record.engine)
+                raise await hosted.unknown(record.voice, record.caller) from None
             except TTSError:
                 raise
             except Exception as error:  # a stranger's async engine: anything may come
