@@ -123,7 +123,9 @@ async def _done(guest: Guest, doing: Awaitable[None], said: str, **about: str) -
     except TTSError as error:
         body = {"success": False, "message": str(error), **about}
         return _reply(guest, body, error.status_code)
-    return _reply(guest, {"success": True, "message": f"Reference voice {said}", **about})
+    return _reply(
+        guest, {"success": True, "message": f"Reference voice {said} successfully", **about}
+    )
 
 
 def _reply(guest: Guest, body: object, status: int = 200) -> HttpReply:
