@@ -24,7 +24,7 @@ from tts_plugins.dialects.fish_socket import LIVE
 from tts_plugins.errors import InvalidRequestError, TTSError, VoiceNotFoundError
 from tts_plugins.server import standing
 from tts_plugins.server.doors import Answer, Door, Guest, json_reply
-from tts_plugins.server.enrolment import enrol, read_form
+from tts_plugins.server.enrolment import enrol, enrolling, read_form
 from tts_plugins.server.fish_socket import FishSocket
 from tts_plugins.server.house import House
 from tts_plugins.server.refusals import RefusedError
@@ -74,6 +74,7 @@ class _Speech:
 # What fish-speech has
 
 
+@enrolling
 async def _add(guest: Guest) -> HttpReply:
     form = await read_form(guest.line, guest.house.limits)
     name = form.text("id")
@@ -158,6 +159,7 @@ async def _model(guest: Guest) -> HttpReply:
     raise _no_model(name)
 
 
+@enrolling
 async def _create(guest: Guest) -> HttpReply:
     form = await read_form(guest.line, guest.house.limits)
     if len(form.files.get("voices", ())) > 1:
