@@ -6,7 +6,7 @@ the answer is ElevenLabs' own, whatever the client sends.
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 
 from tts_plugins.dialects.base import HttpReply
 from tts_plugins.dialects.elevenlabs import ElevenLabsServer
@@ -14,8 +14,9 @@ from tts_plugins.errors import VoiceNotFoundError
 from tts_plugins.server import lists
 from tts_plugins.server.doors import Answer, Door, Guest, json_reply
 from tts_plugins.server.elevenlabs_socket import ElevenLabsSocket
-from tts_plugins.server.enrolment import enrol, read_form
+from tts_plugins.server.enrolment import enrol, enrolling, read_form
 from tts_plugins.server.house import House
+from tts_plugins.server.nowhere import nowhere
 from tts_plugins.server.speech import SpeechDoor
 
 _PAGE = 100
@@ -44,7 +45,8 @@ def routes(house: House) -> list[BaseRoute]:
         door("/v1/user/subscription", _subscription),
     ]
     shared = [door("/v1/models", lists.models), door("/v1/voices", lists.voices)]
-    return [*own, Mount("/elevenlabs", routes=[*own, *shared])]
+    again = Router([*own, *shared], redirect_slashes=False, default=nowhere)
+    return [*own, Mount("/elevenlabs", app=again)]
 
 
 async def _voices(guest: Guest) -> HttpReply:
@@ -78,6 +80,7 @@ async def _voice(guest: Guest) -> HttpReply:
     raise VoiceNotFoundError(name, [voice.id for voice in voices])
 
 
+@enrolling
 async def _add(guest: Guest) -> HttpReply:
     """``POST /v1/voices/add``: learn a voice from the first of the recordings."""
     form = await read_form(guest.line, guest.house.limits)
