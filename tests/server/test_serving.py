@@ -10,6 +10,7 @@ import socket
 import ssl
 import stat
 import sys
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -322,9 +323,12 @@ async def test_it_speaks_encrypted(tmp_path: Path) -> None:
             assert running.url.startswith("https://127.0.0.1:")
             status, body = await speech(client, running.url, ssl=trust)
             assert (status, len(body)) == (200, 2 * 24_000 * 18 // 100)
-            page = f"{running.url.replace('https', 'wss')}/v1/nowhere"
-            with pytest.raises(aiohttp.WSServerHandshakeError):
-                await client.ws_connect(page, ssl=trust)
+            socket_ = running.url.replace("https", "wss") + "/v1/text-to-speech/tone/stream-input"
+            async with client.ws_connect(f"{socket_}?output_format=pcm_24000", ssl=trust) as line:
+                for text in (" ", "Hi. ", ""):
+                    await line.send_json({"text": text})
+                audio = b"".join([b64decode(m.json().get("audio") or "") async for m in line])
+            assert len(audio) == 2 * 24_000 * 18 // 100
             assert await running.end(signal.SIGTERM) == 0
 
 
@@ -348,8 +352,11 @@ async def test_workers_share_the_address_and_their_numbers_add_up(tmp_path: Path
     assert files(tmp_path) == []
 
 
-async def test_a_worker_that_dies_is_replaced_and_none_outlives_its_parent() -> None:
-    async with serving("--workers", "2") as running:
+async def test_a_worker_that_dies_is_replaced_and_none_outlives_its_parent(
+    tmp_path: Path,
+) -> None:
+    # A parent that is killed leaves its temporary folder.
+    async with serving("--workers", "2", TMPDIR=str(tmp_path)) as running:
         first = children(running.process.pid)
         os.kill(first[0], signal.SIGKILL)
         await running.line("a worker ended (-9): another begins")
