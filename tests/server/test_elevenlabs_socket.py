@@ -548,7 +548,7 @@ async def test_nonsense_is_answered_and_ends_it(nonsense: str | bytes, kind: str
     ("message", "remedy"),
     [
         ({"text": "a", "voice_settings": {"speed": 9}}, "speed has to be"),
-        ({"text": "a" * 10_001}, "at most 10000 are taken at a time"),
+        ({"text": "a" * 10_000}, "fewer than 10000 are taken at a time"),
     ],
 )
 async def test_what_a_context_cant_be_it_is_told_and_others_go_on(
@@ -562,6 +562,14 @@ async def test_what_a_context_cant_be_it_is_told_and_others_go_on(
         assert remedy in heard.errors[0]["message"]
         await client.say("b", close_context=True)
         assert (await client.ends("b")).seconds == pytest.approx(11 * SECONDS)
+
+
+async def test_a_text_may_be_as_long_as_that() -> None:
+    async with live() as server, connected(server, auto_mode="true") as client:
+        await client.say("a", text="a" * 9_999)
+        await client.until(lambda: client.of("a").audio)
+        await client.say("a", close_context=True)
+        assert (await client.ends("a")).errors == []
 
 
 async def test_more_text_than_can_be_spoken_isnt_kept() -> None:

@@ -211,10 +211,11 @@ class _Context:
         limits = self._session.house.limits
         text = joined(self._last, message.text)
         self._waiting += len(text)
-        if len(text) > limits.characters or self._waiting > limits.body:
+        # One fewer than over HTTP: a space is put behind.
+        if len(text) >= limits.characters or self._waiting > limits.body:
             raise InvalidRequestError(
-                f"{self._waiting} characters wait to be spoken;"
-                f" at most {limits.characters} are taken at a time, and {limits.body} in all"
+                f"{self._waiting} characters wait to be spoken; fewer than {limits.characters}"
+                f" are taken at a time, and at most {limits.body} in all"
             )
         self._last = text or self._last
         self._due += self._phraser.push(text)
