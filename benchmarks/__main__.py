@@ -24,6 +24,7 @@ ALL = [
     "remote_first_audio",
     "remote_barge_in",
     "websocket",
+    "serving",
 ]
 
 

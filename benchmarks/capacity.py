@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.tables import Row
 from benchmarks.texts import SENTENCES
+from tts_plugins.engine import Engine
 from tts_plugins.engines.hibari import HibariEngine
 from tts_plugins.playhead import Playhead
 from tts_plugins.scheduler import Scheduler, _Stream
@@ -40,7 +41,7 @@ class Tally:
         return float(np.percentile(self.first, percent)) * 1000
 
 
-async def caller(engine: Scheduler, seed: int, until: float, tally: Tally) -> None:
+async def caller(engine: Engine, seed: int, until: float, tally: Tally) -> None:
     """Listens to a sentence in real time, pauses, asks for the next."""
     dice = random.Random(seed)
     await asyncio.sleep(dice.uniform(0, 6))

@@ -446,6 +446,18 @@ def test_a_listener_whose_event_loop_is_gone_gives_its_place_back() -> None:
     scheduler.close()
 
 
+async def test_a_stream_that_rests_comes_back_to_the_same_thread_which_ends_with_it() -> None:
+    threads: list[threading.Thread] = []
+    engine = SpyEngine(seconds=0.02, before=lambda _: threads.append(threading.current_thread()))
+    scheduler = Scheduler(engine, max_ahead=0.01)
+    assert await drain(scheduler, "a:8") == 8
+    assert len(threads) == 8
+    assert len(set(threads)) == 1
+    await asyncio.to_thread(threads[0].join, 1.0)
+    assert not threads[0].is_alive()
+    await scheduler.aclose()
+
+
 async def test_interrupted_streams_leave_no_thread_and_no_stream_behind() -> None:
     engine = SpyEngine(seconds=0.01)
     scheduler = Scheduler(engine, max_ahead=math.inf)

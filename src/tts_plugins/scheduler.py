@@ -37,6 +37,12 @@ _RECENT = 0.2
 _GRACE = 1.0
 """Seconds that closing waits for steps that still run."""
 
+_IDLE = 2.0
+"""Seconds that a worker waits for work before it ends, while there are streams."""
+
+_TICK = 0.001
+"""Seconds by which a timer may come early: libuv's count whole milliseconds."""
+
 _FIRST_LIFETIME = 3.0
 """Seconds that a stream is taken to last until one has been measured."""
 
@@ -121,6 +127,7 @@ class Scheduler:
         self._hang_after = hang_after
         self._clock = clock
         self._lock = threading.Lock()
+        self._work_is_there = threading.Condition(self._lock)
         self._open: set[_Stream] = set()
         self._ready: list[_Stream] = []
         self._ended: deque[_Stream] = deque()
@@ -250,6 +257,8 @@ class Scheduler:
             return
         stream.closed = True
         self._open.discard(stream)
+        if not self._open:
+            self._work_is_there.notify_all()
         self._lifetime += _RECENT * (self._clock() - stream.opened_at - self._lifetime)
         if stream in self._ready:
             self._ready.remove(stream)
@@ -258,20 +267,26 @@ class Scheduler:
             self._ended.append(stream)
             self._hire()
 
-    def _post(self, stream: _Stream, outcome: _Outcome) -> None:
-        """Hand a result to the listener's event loop."""
+    def _post(self, stream: _Stream, outcome: _Outcome, rest: float | None = None) -> None:
+        """Hand a result to the listener's event loop, and for how long the stream rests."""
         try:
-            stream.loop.call_soon_threadsafe(stream.outcomes.put_nowait, outcome)
+            stream.loop.call_soon_threadsafe(self._arrive, stream, outcome, rest)
         except RuntimeError:  # that loop is closed, so nobody is left to close the stream
             self._leave(stream)
 
-    def _hire(self) -> None:
-        """Start a worker if there is work that none of those who run will take at once.
+    def _arrive(self, stream: _Stream, outcome: _Outcome, rest: float | None) -> None:
+        stream.outcomes.put_nowait(outcome)
+        self._rest(stream, rest)
 
-        None waits idle: starting one costs less than a tenth of a millisecond. They are daemons,
-        so that an engine that hangs doesn't keep the process from ending.
+    def _hire(self) -> None:
+        """Have a worker do what none of those who run will take at once.
+
+        While somebody is served, one who has nothing to do waits, since to start another for each
+        chunk of streams that rest in between costs as much as all else here. They are daemons, so
+        that an engine that hangs doesn't keep the process from ending.
         """
         self._strike_off()
+        self._work_is_there.notify()
         work = len(self._busy) + len(self._ready) + len(self._ended)
         if len(self._threads) < min(self._workers, work):
             thread = threading.Thread(target=self._work, name="tts-engine", daemon=True)
@@ -301,6 +316,9 @@ class Scheduler:
             with self._lock:
                 self._busy.pop(me, None)
                 stream = self._take() if me in self._threads else None
+                if stream is None and self._open and me in self._threads:
+                    self._work_is_there.wait(_IDLE)
+                    stream = self._take() if me in self._threads else None
                 if stream is None:
                     self._threads.discard(me)
                     return
@@ -332,6 +350,7 @@ class Scheduler:
         except BaseException as error:  # noqa: BLE001  an engine's own code: anything may come
             outcome = _wrapped(error, stream.request.text)
         now = self._clock()
+        rest = None
         with self._lock:
             stream.stepping = False
             chunks, over = stream.chunks, stream.closed
@@ -340,9 +359,9 @@ class Scheduler:
                 stream.urgent = False
             elif not over:
                 self._account(stream, outcome, began, now)
-                self._continue(stream, now)
+                rest = self._continue(stream, now)
             if not stream.closed:
-                self._post(stream, outcome)
+                self._post(stream, outcome, rest)
         if over:
             _close(chunks)
 
@@ -354,22 +373,23 @@ class Scheduler:
         stream.made += chunk.seconds
         stream.playhead.add(chunk.seconds, now)
 
-    def _continue(self, stream: _Stream, now: float) -> None:
-        """Let a stream take its next step: now, or when its listener has caught up.
+    def _continue(self, stream: _Stream, now: float) -> float | None:
+        """Let a stream take its next step; or return the seconds after which to look again.
 
-        Whether its consumer has is for the consumer's loop to say, lest a take pass unnoticed.
+        Those are 0 at least for one whose consumer hasn't caught up: whether it has is for the
+        consumer's loop to say, lest a take pass unnoticed.
         """
-        if stream.closed:
-            return
         rest = stream.playhead.ahead(now) - self._max_ahead
-        if rest <= 0 and stream.untaken <= self._max_ahead:
-            self._ready.append(stream)
-            self._hire()
-        else:
-            try:
-                stream.loop.call_soon_threadsafe(stream.loop.call_later, rest, self._wake, stream)
-            except RuntimeError:  # as in _post
-                self._leave(stream)
+        if rest > 0 or stream.untaken > self._max_ahead:
+            return max(0.0, rest)
+        self._ready.append(stream)
+        self._hire()
+        return None
+
+    def _rest(self, stream: _Stream, seconds: float | None) -> None:
+        """On the consumer's loop: look again later, by a clock that may be a little fast."""
+        if seconds is not None:
+            stream.loop.call_later(seconds and seconds + _TICK, self._wake, stream)
 
     def _wake(self, stream: _Stream) -> None:
         """On the consumer's loop: go on, or wait until more has been taken."""
@@ -377,8 +397,8 @@ class Scheduler:
             now = self._clock()
             stream.playhead.keep(stream.untaken, now)
             stream.held = stream.untaken > self._max_ahead
-            if not stream.held:
-                self._continue(stream, now)
+            if not stream.held and not stream.closed:
+                self._rest(stream, self._continue(stream, now))
 
 
 def _dry_at(stream: _Stream) -> float:
@@ -434,6 +454,7 @@ def _start_anew() -> None:
     """In the child of a fork there are no threads, and nobody who listened is here."""
     for scheduler in list(_alive):
         scheduler._lock = threading.Lock()
+        scheduler._work_is_there = threading.Condition(scheduler._lock)
         for kept in (scheduler._open, scheduler._threads, scheduler._busy):
             kept.clear()
         scheduler._ready.clear()

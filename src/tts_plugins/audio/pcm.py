@@ -29,8 +29,12 @@ WIDTHS: Mapping[Encoding, int] = {
 
 def to_s16(samples: Samples) -> bytes:
     """Encode as signed 16-bit little-endian; what is outside [-1, 1) clips, NaN is silence."""
-    scaled = np.nan_to_num(np.rint(samples * _SCALE), nan=0.0)
-    pcm: bytes = np.clip(scaled, -32768, 32767).astype("<i2").tobytes()
+    scaled = samples * _SCALE
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -32768, 32767, out=scaled)
+    if np.isnan(scaled.sum()):  # to look at each sample takes four times as long
+        scaled[np.isnan(scaled)] = 0
+    pcm: bytes = scaled.astype("<i2").tobytes()
     return pcm
 
 
