@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -71,6 +72,8 @@ class Hosted:
         self._enrolled = Enrolled()
         self._learning = asyncio.Lock()
         """One voice at a time is learnt, given another name or deleted."""
+        self._speaking: Counter[str | None] = Counter()
+        """How many texts are being said with each voice."""
         self._options = [getattr(layer, "request_options", ()) for layer in layers(self.engine)]
 
     @property
@@ -153,13 +156,17 @@ class Hosted:
         return replace(voice, id=name, description=description)
 
     async def forget(self, name: str, caller: str) -> None:
-        """Delete a voice that this caller enrolled. What is being said with it is said.
+        """Delete a voice that this caller enrolled.
 
         Raises:
             VoiceNotFoundError: If it is none of theirs.
+            RefusedError: 409, while it speaks: the rest of a text would have no voice.
             EngineError: If the engine fails.
         """
         async with self._learning:
+            voice = self._enrolled.find(caller, name)
+            if voice and self._speaking[voice.id]:
+                raise RefusedError(409, f"{name!r} speaks just now: delete it later")
             enrolment = self._enrolled.take(caller, name)
             try:
                 await self._unlearn(enrolment.voice.id)
@@ -180,6 +187,17 @@ class Hosted:
             if self._enrolled.find(caller, name):
                 await self._check_free(new, caller)
             self._enrolled.put(caller, new, self._enrolled.take(caller, name))
+
+    @contextmanager
+    def speaking(self, voice: str | None) -> Generator[None, None, None]:
+        """While a text is said with what the engine calls so."""
+        self._speaking[voice] += 1
+        try:
+            yield
+        finally:
+            self._speaking[voice] -= 1
+            if not self._speaking[voice]:
+                del self._speaking[voice]
 
     async def unknown(self, name: str, caller: str) -> VoiceNotFoundError:
         """The error for a voice that there isn't: an engine would name everybody's."""

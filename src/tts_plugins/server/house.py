@@ -217,7 +217,9 @@ class Visit:
             )
         before, stalled = turn.seconds, turn.stalled
         paused = not turn.ahead()
-        with house.admission.place(record.caller) as heard:
+        hosted = house.engines.find(record.engine)
+        place = house.admission.place(record.caller)
+        with hosted.speaking(turn.template.voice), place as heard:
             try:
                 async with aclosing(turn.say(text)) as chunks:
                     async for chunk in chunks:
@@ -229,7 +231,6 @@ class Visit:
                                 stalled = turn.stalled
                         yield chunk
             except VoiceNotFoundError:
-                hosted = house.engines.find(record.engine)
                 raise await hosted.unknown(record.voice, record.caller) from None
             except TTSError:
                 raise

@@ -7,10 +7,12 @@ with the same recording costs nothing.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 
 from tts_plugins.errors import InvalidRequestError
 from tts_plugins.server.engines import Hosted
+from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import SynthesisRequest
 
 _NAMED = "like-"
@@ -40,6 +42,7 @@ async def like(hosted: Hosted, request: SynthesisRequest, caller: str) -> Synthe
     mine = [voice.id for voice in await hosted.voices(caller) if voice.id.startswith(_NAMED)]
     if name not in mine:
         if len(mine) >= _MOST:
-            await hosted.forget(mine[0], caller)
+            with suppress(RefusedError):  # it speaks
+                await hosted.forget(mine[0], caller)
         await hosted.clone(name, clip, caller=caller, transcript=transcript)
     return replace(request, voice=name, options=options)
