@@ -56,7 +56,7 @@ class VoiceCloner(Protocol):
     """An engine that can learn a voice from a recording.
 
     It lists the voice by the id that it gave it. One that can unlearn it as well has an
-    ``async def forget(self, voice: str) -> None``; what is being said with it then is said.
+    ``async def forget(self, voice: str) -> None``.
     """
 
     async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
