@@ -9,26 +9,19 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from tts_plugins.dialects.base import phrase
-from tts_plugins.dialects.elevenlabs import ElevenLabsServer
-from tts_plugins.dialects.fish import FishCloudServer, FishServer
 from tts_plugins.dialects.kokoro import KokoroServer
-from tts_plugins.dialects.native import NativeServer
 from tts_plugins.dialects.openai import OpenAIServer
 from tts_plugins.dialects.piper import PiperServer
 from tts_plugins.engine import Engine, layers
-from tts_plugins.server import elevenlabs, fish, lists, native, standing, voices
+from tts_plugins.server import elevenlabs, fish, lists, native, playground, standing, voices
 from tts_plugins.server.admission import Admission
-from tts_plugins.server.doors import Answer, Door, WriteError
+from tts_plugins.server.doors import Answer, Door
 from tts_plugins.server.engines import Engines, named
-from tts_plugins.server.house import House, Limits, request_id
+from tts_plugins.server.house import House, Limits
 from tts_plugins.server.keys import Keys
-from tts_plugins.server.refusals import RefusedError
+from tts_plugins.server.nowhere import not_so, nowhere
 from tts_plugins.server.speech import SpeechDoor, SpeechServer
 from tts_plugins.server.threshold import guards
 
@@ -92,8 +85,11 @@ def create_app(
         routes=_routes(house),
         middleware=guards(cors_origins, allowed_hosts),
         lifespan=lifespan,
-        exception_handlers={404: _not_there, 405: _not_there},
+        exception_handlers={405: not_so},
     )
+    # A redirection would lead wherever a client's Host says.
+    app.router.redirect_slashes = False
+    app.router.default = nowhere
     app.state.house = house
     return app
 
@@ -116,41 +112,12 @@ def _routes(house: House) -> list[BaseRoute]:
         speech("/v1/audio/speech", openai, "openai"),
         speech("/dev/captioned_speech", KokoroServer(), "kokoro"),
         *(speech(path, PiperServer(), "piper") for path in PiperServer.paths),
+        *playground.routes(house),
         *native.routes(house),
         *voices.routes(house),
         *fish.routes(house),
         *elevenlabs.routes(house),
     ]
-
-
-async def _not_there(request: Request, error: Exception) -> Response:
-    """A path or a method that there isn't, in the shape of whoever would look for it here."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    reason = f"nothing at {request.url.path}" if status == 404 else phrase(status)
-    refused = RefusedError(status, f"{request.method} {request.url.path}: {reason}")
-    reply = _shape(request.url.path)(refused)
-    headers = {**reply.headers, "x-request-id": request_id()}
-    return Response(reply.body, reply.status, headers)
-
-
-def _shape(path: str) -> WriteError:
-    for start, server in _SHAPES.items():
-        if path.startswith(start):
-            return server.write_error
-    return OpenAIServer().write_error
-
-
-_SHAPES: Mapping[str, SpeechServer] = {
-    "/v1/text-to-": ElevenLabsServer(),
-    "/v1/user": ElevenLabsServer(),
-    "/v2/": ElevenLabsServer(),
-    "/elevenlabs/": ElevenLabsServer(),
-    "/v1/tts": FishServer(),
-    "/v1/references": FishServer(),
-    "/model": FishCloudServer(),
-    "/dev/": KokoroServer(),
-    "/api/": NativeServer(),
-}
 
 
 async def _open(engines: Engines, *, warm: bool) -> None:

@@ -20,6 +20,10 @@ ANNOUNCED = {
 }
 
 
+HANG_UP = "tts_plugins.hang_up"
+"""The extension of a scope that breaks its connection at once, where ``serve`` runs the app."""
+
+
 class Left(Exception):  # noqa: N818  it isn't an error: people hang up
     """The client is gone."""
 
@@ -90,6 +94,15 @@ class Line:
         """Wait until the client is gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    async def hang_up(self) -> None:
+        """Break the connection to a client who takes nothing.
+
+        A mere end would wait until it has taken what there is, and uvicorn report it as an error.
+        """
+        if extension := self.scope.get("extensions", {}).get(HANG_UP):
+            extension["abort"]()
+            await self.left()
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Send the status and the headers, with the request's id among them."""

@@ -227,6 +227,7 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
     """How uvicorn runs the app; it writes no lines of its own about requests."""
     ours = {
         "access_log": False,
+        "http": _connections(),
         "lifespan": "on",
         "log_config": None,
         "server_header": False,
@@ -237,3 +238,11 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
         "ws_max_size": 1_000_000,
     }
     return uvicorn.Config(app, **{**ours, **options})
+
+
+def _connections() -> Any:
+    try:
+        from tts_plugins.server.connections import Connection
+    except ImportError:  # there is no httptools for Windows
+        return "auto"
+    return Connection

@@ -104,6 +104,9 @@ async def attend(
 
 async def refuse(websocket: WebSocket, reply: HttpReply) -> None:
     """Answer the handshake over HTTP, where the reason can be read."""
+    if "websocket.http.response" not in websocket.scope.get("extensions", {}):
+        await websocket.close(1008)
+        return
     headers = {**reply.headers, "x-request-id": request_id()}
     await websocket.send_denial_response(Response(reply.body, reply.status, headers))
     await asyncio.sleep(0)  # uvicorn logs an error unless the connection is closed by then

@@ -62,6 +62,7 @@ class SpeechDoor:
                 await self._attend(visit, line, job, asked)
             except Left:
                 visit.record.outcome = "cancelled"
+                await line.hang_up()
 
     async def _attend(self, visit: Visit, line: Line, job: Job, asked: Asked) -> None:
         """Speak until all is said, or the client leaves.
