@@ -153,6 +153,8 @@ class Asked:
     request: SynthesisRequest
     writer: ReplyWriter
     model: str | None = None
+    any_voice: bool = False
+    """Whether the engine's own voice will do where there is none of the name that was sent."""
 
 
 class CloningDialect(Dialect, Protocol):

@@ -48,7 +48,8 @@ class PiperServer:
             raise InvalidRequestError(
                 f"text has {len(text)} characters; at most {self._longest} are taken"
             )
-        return Asked(replace(request, text=text), WavBody())
+        # As Piper itself does: clients send the names of its models.
+        return Asked(replace(request, text=text), WavBody(), any_voice=True)
 
     def write_error(self, error: TTSError) -> HttpReply:
         """The reply for something that went wrong before there was any audio.

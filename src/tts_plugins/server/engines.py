@@ -99,17 +99,29 @@ class Hosted:
         return [*(voice for voice in theirs if voice.id not in taken), *mine]
 
     async def request(
-        self, request: SynthesisRequest, caller: str
+        self, request: SynthesisRequest, caller: str, *, any_voice: bool = False
     ) -> tuple[SynthesisRequest, tuple[str, ...]]:
         """The request as the engine takes it, and the options that it can't honour.
+
+        Args:
+            request: What the caller asks for.
+            caller: Who that is.
+            any_voice: Whether the engine's own voice is better than none.
 
         Raises:
             VoiceNotFoundError: If the name can't be a voice's, or is somebody else's.
         """
-        voice = await self._voice(request.voice, caller)
+        name = request.voice
+        if any_voice and name and not await self._has(name, caller):
+            name = None
+        voice = await self._voice(name, caller)
         known = {n: v for n, v in request.options.items() if self._knows(n)}
         ignored = tuple(sorted(request.options.keys() - known.keys()))
         return replace(request, voice=voice, options=known), ignored
+
+    async def _has(self, name: str, caller: str) -> bool:
+        name = self._aliases.get(name, name)
+        return any(voice.id == name for voice in await self.voices(caller))
 
     def _knows(self, option: str) -> bool:
         return any(known is None or option in known for known in self._options)
@@ -204,7 +216,7 @@ class Hosted:
         return VoiceNotFoundError(name, [voice.id for voice in await self.voices(caller)])
 
     async def _check_free(self, name: str, caller: str) -> None:
-        if any(voice.id == name for voice in await self.voices(caller)):
+        if await self._has(name, caller):
             raise RefusedError(409, f"there is a voice {name!r} already: choose another name")
 
     async def _unlearn(self, voice: str) -> None:

@@ -182,7 +182,7 @@ class Visit:
         record.format = getattr(asked.writer, "media_type", "-").partition(";")[0]
         record.characters = len(asked.request.text)
         request = await like(hosted, asked.request, caller)
-        request, ignored = await hosted.request(request, caller)
+        request, ignored = await hosted.request(request, caller, any_voice=asked.any_voice)
         turn = Turn(
             hosted.engine,
             sample_rate=asked.writer.sample_rate,
