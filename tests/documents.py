@@ -18,9 +18,15 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def commands(document: str) -> list[str]:
-    """The lines of its shell blocks that run tts-plugins."""
+    """The lines of its shell blocks that run tts-plugins, and end."""
     lines = "".join(blocks(document, "bash")).splitlines()
-    return [line for line in lines if "tts-plugins " in line]
+    return [line for line in lines if "tts-plugins " in line and line not in servers(document)]
+
+
+def servers(document: str) -> list[str]:
+    """The lines of its shell blocks that serve until they are stopped."""
+    lines = "".join(blocks(document, "bash")).splitlines()
+    return [line for line in lines if line.startswith("tts-plugins serve")]
 
 
 def install_stranger(folder: Path) -> str:

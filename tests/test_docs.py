@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks, commands, environment, install_stranger
+from tests.documents import ROOT, blocks, commands, environment, install_stranger, servers
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md")
+
+SERVED = "127.0.0.1:8080"
+"""Where README's blocks look for a server; another port takes its place."""
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    """The address of the server that README starts."""
+    (line,) = servers("README.md")
+    command = [*line.split(), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment(), text=True) as process:
+        try:
+            assert process.stderr
+            ready = next(line for line in process.stderr if line.startswith("ready: "))
+            address = re.search(r"http://(\S+?);", ready)
+            assert address
+            yield address[1]
+        finally:
+            process.terminate()
 
 
 @pytest.mark.parametrize(
@@ -21,7 +42,9 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.md")
         for i, block in enumerate(blocks(d, "python"))
     ],
 )
-def test_python_blocks_run(code: str, tmp_path: Path) -> None:
+def test_python_blocks_run(code: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if SERVED in code:
+        code = code.replace(SERVED, request.getfixturevalue("served"))
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
