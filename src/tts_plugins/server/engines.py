@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engine import Engine, VoiceCloner, layers, warm_up
@@ -330,8 +331,8 @@ class Engines:
 def named(engines: Iterable[str]) -> dict[str, str]:
     """Engines as a command line gives them, by the names that requests use.
 
-    ``hibari`` is called so; ``low=tone?frequency=220`` is called low; of an address, which would
-    be no name for a model, what stands before its plus.
+    ``hibari`` is called so, ``en=hibari`` is called en. Of an address, which would be no name for a
+    model, it is the dialect, or else the host; several that stand in for each other are a fallback.
 
     Raises:
         InvalidRequestError: If two have the same name.
@@ -340,12 +341,19 @@ def named(engines: Iterable[str]) -> dict[str, str]:
     for given in engines:
         name, equals, spec = given.partition("=")
         if not equals or not name.replace("-", "").replace("_", "").isalnum():
-            name, spec = given, given
-        name = name.partition("+")[0] if "://" in name else name
+            name, spec = _called(given), given
         if name in found:
             raise InvalidRequestError(f"two engines are called {name!r}: write NAME={given}")
         found[name] = spec
     return found
+
+
+def _called(spec: str) -> str:
+    if spec.startswith("fallback:"):
+        return "fallback"
+    scheme, _, address = spec.partition("://")
+    dialect, plus, _ = scheme.partition("+")
+    return dialect if plus or not address else urlsplit(spec).hostname or "server"
 
 
 async def _learnt(learning: Awaitable[T]) -> T:

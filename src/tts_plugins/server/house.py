@@ -163,10 +163,11 @@ class Visit:
         self.house.ledger.enter(record)
         self.house.spans.end(self._span, record)
 
-    def fail(self, error: TTSError) -> None:
-        """It didn't work, and the client has been told."""
-        self.record.outcome = type(error).__name__
-        self.record.status = error.status_code
+    def fail(self, error: TTSError, status: int | None = None) -> None:
+        """It didn't work, and the client has been told, perhaps with a status of its dialect's."""
+        kinds = (kind.__name__ for kind in type(error).__mro__)
+        self.record.outcome = next(name for name in kinds if not name.startswith("_"))
+        self.record.status = status or error.status_code
 
     async def prepare(self, asked: Asked, caller: str) -> Job:
         """Find the engine and the voice; nothing is spoken yet.

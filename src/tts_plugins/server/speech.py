@@ -56,8 +56,7 @@ class SpeechDoor:
                     asked = self._server.read_call(call)
                     job = await visit.prepare(asked, caller)
                 except TTSError as error:
-                    visit.fail(error)
-                    await line.answer(self._server.write_error(error))
+                    await self._refuse(visit, line, error)
                     return
                 await self._attend(visit, line, job, asked)
             except Left:
@@ -97,14 +96,20 @@ class SpeechDoor:
                 await line.write(data, seconds=patience)
             await line.end()
         except TTSError as error:
-            visit.fail(error)
             if not line.started:
-                await line.answer(self._server.write_error(error), **job.headers())
-            elif fail := getattr(writer, "fail", None):
+                await self._refuse(visit, line, error, **job.headers())
+                return
+            visit.fail(error, 200)
+            if fail := getattr(writer, "fail", None):
                 await line.write(fail(error), seconds=patience)
                 if getattr(writer, "failure_is_read", False):
                     await line.end()
             # Or else without an end, which breaks the connection.
+
+    async def _refuse(self, visit: Visit, line: Line, error: TTSError, **headers: str) -> None:
+        reply = self._server.write_error(error)
+        visit.fail(error, reply.status)
+        await line.answer(reply, **headers)
 
     async def _begin(self, visit: Visit, line: Line, job: Job, writer: ReplyWriter) -> None:
         if line.started:
