@@ -573,11 +573,27 @@ async def test_a_text_may_be_as_long_as_that() -> None:
 
 
 async def test_more_text_than_can_be_spoken_isnt_kept() -> None:
-    async with live() as server, connected(server) as client:
-        for _ in range(102):
-            await client.say("a", text="word " * 1_999, flush=True)
-        assert "1000000 in all" in (await client.ends("a")).errors[0]["message"]
+    async with live(limits=Limits(body=20_000)) as server, connected(server) as client:
+        for number in range(6):
+            await client.say("a", text="word " * 1_000, flush=True)
+            # By when this is over, that has been taken.
+            await client.say(str(number), text=" ")
+            await client.say(str(number), close_context=True)
+            await client.ends(str(number))
+        assert "at most 20000 in all" in (await client.ends("a")).errors[0]["message"]
         await client.until(lambda: idle(server))
+
+
+async def test_a_lot_of_text_at_once_keeps_nobody_waiting() -> None:
+    async with live() as server, connected(server) as client:
+        for _ in range(60):
+            await client.say("a", text="word " * 1_999, flush=True)
+        await client.say("b", close_context=True, text=" ")
+        longest, before = 0.0, time.monotonic()
+        while not client.of("b").final:
+            await asyncio.sleep(0)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+        assert longest < 0.2
 
 
 async def test_an_engine_that_fails_is_an_error_and_an_end() -> None:
@@ -613,7 +629,7 @@ async def test_a_client_that_takes_nothing_is_left() -> None:
                 await connection.send(
                     json.dumps({"text": LONG, "flush": True, "context_id": str(name)})
                 )
-            await server.until(lambda: engine.opened > 8)
+            await server.until(lambda: not idle(server))
             await server.until(lambda: idle(server) and not engine.open, 10)
             connection.transport.abort()
 

@@ -133,6 +133,8 @@ class _Session:
                 if context := self._contexts.get(message.context):
                     context.cancel()
                 await self.end(message.context, error)
+            # A megabyte of text in one go, cut into sentences, would keep all others waiting.
+            await asyncio.sleep(0)
 
     async def _obey(self, message: Message) -> None:
         context = self._contexts.get(message.context)
