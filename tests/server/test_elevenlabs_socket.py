@@ -168,10 +168,10 @@ SINGLE = "stream-input"
 
 @asynccontextmanager
 async def connected(
-    server: Live, kind: str = MULTI, voice: str = "tone", **query: str
+    server: Live, kind: str = MULTI, prefix: str = "", **query: str
 ) -> AsyncGenerator[Client, None]:
     asked = {"output_format": "pcm_24000", "sync_alignment": "true", **query}
-    address = f"ws://127.0.0.1:{server.port}/v1/text-to-speech/{voice}/{kind}?"
+    address = f"ws://127.0.0.1:{server.port}{prefix}/v1/text-to-speech/tone/{kind}?"
     address += "&".join(f"{name}={value}" for name, value in asked.items())
     async with websockets.connect(address, proxy=None) as connection:
         yield Client(connection)
@@ -437,6 +437,15 @@ async def test_an_empty_text_ends_it_and_the_socket_is_closed() -> None:
         assert heard.final == {"isFinal": True}
         assert heard.words() == [("Hello", 0), ("there.", 300)]
         assert heard.seconds == pytest.approx(11 * SECONDS)
+
+
+@pytest.mark.parametrize("kind", [MULTI, SINGLE])
+async def test_they_are_there_twice(kind: str) -> None:
+    async with live() as server, connected(server, kind, "/elevenlabs") as client:
+        await client.say(text="Hello.", flush=True)
+        await client.say(close_socket=True)
+        assert await client.closes() == 1000
+        assert client.of().seconds == pytest.approx(6 * SECONDS)
 
 
 async def test_an_end_without_a_beginning() -> None:
