@@ -122,7 +122,8 @@ async def wire(port: int, *, receives: int | None = None) -> AsyncGenerator[Wire
         port: The server's.
         receives: Bytes that its end of the connection holds, about; as many as usual by default.
     """
-    own = socket.socket()
+    # With its protocol named, or else asyncio would let small parts wait for each other.
+    own = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     own.setblocking(False)
     if receives is not None:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)

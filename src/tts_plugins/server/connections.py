@@ -1,7 +1,8 @@
 """uvicorn's connections, with the bounds that it leaves to a proxy in front of it.
 
 By itself it waits for the rest of a head for ever, takes heads of any size, doesn't answer a
-handshake that can't be read, and forgets about an answer once another request comes behind it.
+handshake that can't be read, forgets about an answer once another request comes behind it, and
+reports a text that isn't UTF-8 as an error of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tts_plugins.server.calls import HANG_UP
 
@@ -111,3 +113,18 @@ class Connection(HttpToolsProtocol):
                 f"content-length: {len(said)}\r\n\r\n{said}".encode()
             )
             self.transport.close()
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    """A client's connection, once it is a WebSocket."""
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.fail(1007, "text is UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()

@@ -207,7 +207,9 @@ def _answers(path: Path) -> bool:
 
 
 def _listening(family: int, address: Any) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once, without waiting for more, only where the protocol is named.
+    protocol = 0 if family == socket.AF_UNIX else socket.IPPROTO_TCP
+    listening = socket.socket(family, socket.SOCK_STREAM, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -227,7 +229,7 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
     """How uvicorn runs the app; it writes no lines of its own about requests."""
     ours = {
         "access_log": False,
-        "http": _connections(),
+        **_connections(),
         "lifespan": "on",
         "log_config": None,
         "server_header": False,
@@ -240,9 +242,9 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
     return uvicorn.Config(app, **{**ours, **options})
 
 
-def _connections() -> Any:
+def _connections() -> dict[str, Any]:
     try:
-        from tts_plugins.server.connections import Connection
+        from tts_plugins.server.connections import Connection, SocketConnection
     except ImportError:  # there is no httptools for Windows
-        return "auto"
-    return Connection
+        return {}
+    return {"http": Connection, "ws": SocketConnection}
