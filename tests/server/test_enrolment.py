@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,6 +194,46 @@ async def test_a_recording_may_have_20_mb_and_no_more() -> None:
         with suppress(aiohttp.ClientConnectionError):
             assert await status(server, endless(), **{"content-type": KIND}) == 413
         assert server.house.enrolling == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/v1/voices", ("name", "file")),
+        ("/v1/audio/voices", ("name", "audio_sample")),
+        ("/api/voices", ("name", "file")),
+        ("/v1/voices/add", ("name", "files")),
+        ("/v1/references/add", ("id", "audio")),
+    ],
+)
+async def test_no_recording_does_harm_at_any_door(path: str, names: tuple[str, str]) -> None:
+    engine = Mimic()
+    hostile = [
+        b"",
+        b"<html>",
+        bytes(1_000_000),
+        recording()[:-7],
+        recording(seconds=130.0, rate=8_000),
+        b"RIFF\xff\xff\xff\xffWAVEfmt \xff\xff\xff\xff" + bytes(3000),
+        b"fLaC\0\0\0\x22" + b"\xff" * 3000,
+        b"OggS" + b"\xff" * 3000,
+        b"ID3\x04\0\0\x7f\x7f\x7f\x7f" + bytes(3000),
+        np.random.default_rng(0).bytes(100_000),
+    ]
+    async with live(engine) as server:
+        for clip in hostile:
+            data = aiohttp.FormData({names[0]: "mai", "text": "Hello."})
+            data.add_field(names[1], io.BytesIO(clip), filename="../../../etc/passwd")
+            async with server.client.post(
+                server.url + path, data=data, headers={"accept": "application/json"}
+            ) as reply:
+                assert reply.status == 400
+                assert reply.content_type == "application/json"
+        async with server.client.post(
+            server.url + path, data=b"x", headers={"content-type": "text/plain"}
+        ) as reply:
+            assert reply.status == 415
+    assert engine.clips == []
 
 
 async def test_a_form_that_does_not_come_is_given_up() -> None:

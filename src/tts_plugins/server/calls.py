@@ -71,7 +71,7 @@ class Line:
             Left: The client went before it was whole.
         """
         length = self.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > largest:
+        if length.isdecimal() and (len(length) > 18 or int(length) > largest):
             raise _too_large(largest)
         size = 0
         try:
