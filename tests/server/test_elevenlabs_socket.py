@@ -837,10 +837,12 @@ async def test_livekit_interrupts_and_the_socket_goes_on() -> None:
     async with live(Scheduler(engine)) as server:
         speaker = livekit(server, encoding="pcm_24000")
         stream = speaker.stream(conn_options=CALM)
-        stream.push_text("Hello there my friend, how are you. Second sentence here. And a")
+        stream.push_text(f"{LONG} And a")
         await anext(stream)
+        began = time.monotonic()
         await stream.aclose()
         await server.until(lambda: idle(server) and not engine.open)
+        assert time.monotonic() - began < 0.1
         async with speaker.stream(conn_options=CALM) as another:
             another.push_text("Hello there.")
             another.end_input()

@@ -32,6 +32,10 @@ _INACTIVE, _LONGEST_INACTIVE = 20.0, 180.0
 """Seconds."""
 
 
+_LIVEKIT = {"auto_mode": "true", "inactivity_timeout": "180", "sync_alignment": "true"}
+"""What stands in the addresses of livekit-plugins-elevenlabs 1.8, unless it is told otherwise."""
+
+
 class Address:
     """What the address of a socket says about all that is spoken on it.
 
@@ -54,6 +58,8 @@ class Address:
         self.auto_mode = query.get("auto_mode") == "true"
         """Whether every message is a phrase."""
         self.sync_alignment = query.get("sync_alignment") == "true"
+        self.is_livekit = {**query, **_LIVEKIT} == dict(query)
+        """Whether it is one that LiveKit's plugin made, which nothing else tells."""
         self.inactivity = _inactivity(query.get("inactivity_timeout"))
         """Seconds for which a context waits for its client."""
         self.asked()

@@ -7,6 +7,9 @@ asked for all of its text to be spoken::
     text, close                 an interruption: silent at once
     text, flush, close, close   likewise, at the second one
     close                       of nothing, or of what is over: no matter
+
+LiveKit's plugin flushes with each sentence, and once more, without text, at the end of a turn: what
+it closes without that was interrupted.
 """
 
 from __future__ import annotations
@@ -198,6 +201,8 @@ class _Context:
         """Characters that were sent and aren't spoken yet."""
         self._unflushed = False
         """Whether the client sent text without asking for all of it to be spoken."""
+        self._ended = False
+        """Whether it last asked for that, and for nothing else."""
         self._finishing = False
         self._news = asyncio.Event()
 
@@ -219,6 +224,8 @@ class _Context:
                 f"{self._waiting} characters wait to be spoken; fewer than {limits.characters}"
                 f" are taken at a time, and at most {limits.body} in all"
             )
+        if message.text or message.flush:
+            self._ended = not message.text
         self._last = text or self._last
         self._due += self._phraser.push(text)
         self._unflushed = bool(text.strip() or self._unflushed) and not message.flush
@@ -231,7 +238,8 @@ class _Context:
 
     def finish(self) -> bool:
         """Say what was asked for, and no more; False if that isn't what the client wants."""
-        if self._unflushed or self._finishing:
+        interrupted = self._session.address.is_livekit and not self._ended
+        if self._unflushed or self._finishing or interrupted:
             return False
         self._finishing = True
         return True

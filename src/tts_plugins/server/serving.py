@@ -238,6 +238,8 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
         "timeout_keep_alive": 130,
         "timeout_graceful_shutdown": 5,
         "ws_max_size": 1_000_000,
+        # Audio in base64 gets a quarter smaller, for six times the CPU of writing it.
+        "ws_per_message_deflate": False,
     }
     return uvicorn.Config(app, **{**ours, **options})
 
