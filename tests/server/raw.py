@@ -98,9 +98,9 @@ class Wire:
             return None
 
     async def frames(self) -> list[tuple[int, bytes]]:
-        """All frames up to the end."""
+        """All frames up to the goodbye, or the end."""
         found = []
-        while frame := await self.frame():
+        while (frame := await self.frame()) and frame[0] != CLOSE:
             found.append(frame)
         return found
 
