@@ -12,9 +12,12 @@ import aiohttp
 import openai
 import pytest
 
+from tests.dialects.elevenlabs_server import ElevenLabs
 from tests.hearing import pitch
 from tests.server.cloner import RATE, Mimic, recording
 from tests.server.live import Live, live, tones
+from tests.servers import serving
+from tts_plugins.dialects.elevenlabs import ElevenLabsDialect
 from tts_plugins.dialects.openai import OpenAIDialect
 from tts_plugins.dialects.vieneu import VieNeuDialect
 from tts_plugins.errors import (
@@ -460,14 +463,24 @@ async def test_without_keys_a_voice_is_everybodys_under_its_own_name() -> None:
 async def test_a_server_whose_voices_have_ids_of_their_own_shows_them_to_their_owners_alone() -> (
     None
 ):
-    engine = Mimic()
-    async with live(engine) as behind:
-        remote = RemoteEngine(VieNeuDialect(), behind.url)
-        async with live(remote, keys=KEYS) as server, client(server) as ann:
+    vendor = ElevenLabs()
+    async with serving(vendor.answer) as behind:
+        remote = RemoteEngine(ElevenLabsDialect(), behind.url, api_key=vendor.key)
+        own = [voice.id for voice in await remote.voices()]
+        async with (
+            live(remote, keys=KEYS) as server,
+            client(server) as ann,
+            client(server, BEN) as ben,
+        ):
             await learn(ann, "mai", recording(330))
-            assert await listed(server, ANN) == ["own", "mai"]
-            assert await listed(server, BEN) == ["own"]
-            assert await heard(ann, "mai") == pytest.approx(330, abs=1)
+            await learn(ben, "anh", recording(330))
+            assert await listed(server, ANN) == [*own, "mai"]
+            assert await listed(server, BEN) == [*own, "anh"]
+            assert vendor.voices[-1]["voice_id"] == f"clone{len(own)}"
+            await heard(ann, "mai")
+            with pytest.raises(openai.BadRequestError, match="no voice 'mai'") as refusal:
+                await heard(ben, "mai")
+            assert "key" not in str(refusal.value)
         await remote.aclose()
 
 
