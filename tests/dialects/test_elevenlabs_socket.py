@@ -113,8 +113,10 @@ def test_what_an_address_may_not_say(path: str, query: dict[str, str], remedy: s
         ('{"context_id": "a", "close_context": true}', Message("a", closes_context=True)),
         ('{"close_socket": true}', Message(closes_socket=True)),
         (
-            '{"text": "a", "flush": null, "generation_config": {"chunk_length_schedule": [50]},'
-            ' "try_trigger_generation": true, "unheard_of": []}',
+            (
+                '{"text": "a", "flush": null, "generation_config": {"chunk_length_schedule": [50]},'
+                ' "try_trigger_generation": true, "unheard_of": []}'
+            ),
             Message(text="a"),
         ),
         ('{"text": "half of \\ud83d"}', Message(text="half of \N{REPLACEMENT CHARACTER}")),
