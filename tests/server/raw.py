@@ -104,6 +104,16 @@ class Wire:
             found.append(frame)
         return found
 
+    @property
+    def receives(self) -> int:
+        """Bytes that the kernel holds until they are read."""
+        own: socket.socket = self._writer.get_extra_info("socket")
+        return own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+    def rest(self) -> None:
+        """Read nothing from now on."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+
     def finish(self) -> None:
         """Say that nothing more is sent."""
         with suppress(OSError, RuntimeError):
