@@ -657,6 +657,13 @@ async def test_a_speed_or_a_language_that_another_engine_lacks_does_not_silence_
     assert settings == [(1.1, "vi"), (1.0, "vi"), (1.0, None), (1.0, None)]
 
 
+async def test_the_options_known_are_the_first_engines() -> None:
+    first = ScriptedEngine()
+    first.request_options = ("pitch",)  # type: ignore[attr-defined]
+    assert FallbackEngine([first, ScriptedEngine()]).request_options == {"pitch"}
+    assert FallbackEngine([ScriptedEngine(), first]).request_options == frozenset()
+
+
 async def test_options_are_the_first_engines_alone() -> None:
     first = ScriptedEngine(EngineError("no luck"))
     engine = fall_back(first, Scheduler(ToneEngine()))

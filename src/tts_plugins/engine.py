@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Sequence
 from contextlib import aclosing
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -75,6 +76,12 @@ def layers(engine: object) -> Iterator[object]:
     while engine is not None:
         yield engine
         engine = getattr(engine, "engine", None)
+
+
+def known_options(engine: object) -> Collection[str] | None:
+    """The options of a request that an engine knows, or what it wraps; ``None`` for any."""
+    known = [getattr(layer, "request_options", ()) for layer in layers(engine)]
+    return None if None in known else frozenset(chain.from_iterable(known))
 
 
 async def warm_up(engine: Engine, voice: str | None = None) -> None:

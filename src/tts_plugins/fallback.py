@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from tts_plugins.audio.level import first_above
 from tts_plugins.audio.resample import StreamResampler
-from tts_plugins.engine import Engine, layers, warm_up
+from tts_plugins.engine import Engine, known_options, layers, warm_up
 from tts_plugins.errors import (
     EngineError,
     EngineTimeoutError,
@@ -113,6 +113,11 @@ class FallbackEngine:
         self._rest = rest
         self._clock = clock
         self._closed = False
+
+    @property
+    def request_options(self) -> Collection[str] | None:
+        """The options that the first engine knows."""
+        return known_options(self._members[0].engine)
 
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         """Speak.

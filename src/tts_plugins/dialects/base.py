@@ -155,6 +155,8 @@ class Asked:
     model: str | None = None
     any_voice: bool = False
     """Whether the engine's own voice will do where there is none of the name that was sent."""
+    strict: bool = False
+    """Whether an option that the engine doesn't know, or a model that is none, is an error."""
 
 
 class CloningDialect(Dialect, Protocol):

@@ -277,7 +277,7 @@ class NativeServer:
             due=fields.number("due", 0.0, _FOREVER, default=0.0),
             options=fields.fields("options") or {},
         )
-        return Asked(request, ChunkLines(), fields.string("model"))
+        return Asked(request, ChunkLines(), fields.string("model"), strict=True)
 
     def read_clone(self, call: HttpCall) -> Enrolment:
         """What is to be learnt, from a form.

@@ -13,9 +13,10 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from tts_plugins.dialects.openai import VOICES
-from tts_plugins.engine import Engine, VoiceCloner, layers, warm_up
+from tts_plugins.engine import Engine, VoiceCloner, known_options, layers, warm_up
 from tts_plugins.errors import (
     EngineError,
+    EngineNotFoundError,
     EngineTimeoutError,
     InvalidRequestError,
     TTSError,
@@ -75,7 +76,7 @@ class Hosted:
         """One voice at a time is learnt, given another name or deleted."""
         self._speaking: Counter[str | None] = Counter()
         """How many texts are being said with each voice."""
-        self._options = [getattr(layer, "request_options", ()) for layer in layers(self.engine)]
+        self._options = known_options(self.engine)
 
     @property
     def sample_rate(self) -> int | None:
@@ -116,16 +117,14 @@ class Hosted:
         if any_voice and name and not await self._has(name, caller):
             name = None
         voice = await self._voice(name, caller)
-        known = {n: v for n, v in request.options.items() if self._knows(n)}
-        ignored = tuple(sorted(request.options.keys() - known.keys()))
+        options = request.options
+        known = {n: v for n, v in options.items() if self._options is None or n in self._options}
+        ignored = tuple(sorted(options.keys() - known.keys()))
         return replace(request, voice=voice, options=known), ignored
 
     async def _has(self, name: str, caller: str) -> bool:
         name = self._aliases.get(name, name)
         return any(voice.id == name for voice in await self.voices(caller))
-
-    def _knows(self, option: str) -> bool:
-        return any(known is None or option in known for known in self._options)
 
     async def check(self, name: str | None, caller: str) -> None:
         """Look whether there is a voice of this name, before anything is spoken with it.
@@ -309,16 +308,24 @@ class Engines:
             raise
         self._hosted = opened
 
-    def find(self, model: str | None) -> Hosted:
-        """The engine that a request's model names; the default for any name that is no engine's,
-        since clients send those of their vendor's models.
+    def find(self, model: str | None, *, strict: bool = False) -> Hosted:
+        """The engine that a request's model names.
+
+        Args:
+            model: Its name.
+            strict: Whether any other name is an error. Clients send those of their vendor's models,
+                which mean the default.
 
         Raises:
+            EngineNotFoundError: If there is no such engine, and there should be.
             RefusedError: 503, while they load.
         """
         if not self.ready:
             raise RefusedError(503, self.failure or "the engine is loading", retry_after=1.0)
-        return self._hosted.get(model or "") or next(iter(self._hosted.values()))
+        found = self._hosted.get(model or "")
+        if model and strict and not found:
+            raise EngineNotFoundError(model, self.names)
+        return found or next(iter(self._hosted.values()))
 
     async def aclose(self) -> None:
         """Close those that were opened here."""

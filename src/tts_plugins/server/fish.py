@@ -189,7 +189,8 @@ def _no_model(name: str) -> RefusedError:
 
 def _number(given: str | None, usual: int) -> int:
     """A number of a query, 1 to 1000."""
-    return min(max(int(given), 1), 1000) if given and given.isdecimal() else usual
+    number = int(given) if given and given.isdecimal() and len(given) < 9 else usual
+    return min(max(number, 1), 1000)
 
 
 def _entity(voice: Voice) -> dict[str, object]:

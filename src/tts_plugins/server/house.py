@@ -177,13 +177,15 @@ class Visit:
         """
         house, record = self.house, self.record
         record.caller = caller
-        hosted = house.engines.find(asked.model)
+        hosted = house.engines.find(asked.model, strict=asked.strict)
         record.engine = hosted.name
         record.voice = asked.request.voice or "-"
         record.format = getattr(asked.writer, "media_type", "-").partition(";")[0]
         record.characters = len(asked.request.text)
         request = await like(hosted, asked.request, caller)
         request, ignored = await hosted.request(request, caller, any_voice=asked.any_voice)
+        if ignored and asked.strict:
+            raise InvalidRequestError(f"{hosted.name} has no option {', '.join(ignored)}")
         turn = Turn(
             hosted.engine,
             sample_rate=asked.writer.sample_rate,
