@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
@@ -22,6 +23,9 @@ ANNOUNCED = {
 
 HANG_UP = "tts_plugins.hang_up"
 """The extension of a scope that breaks its connection at once, where ``serve`` runs the app."""
+
+_LINGER = 2.0
+"""Seconds for which a request that was refused may still be sent."""
 
 
 class Left(Exception):  # noqa: N818  it isn't an error: people hang up
@@ -134,13 +138,24 @@ class Line:
     async def answer(self, reply: HttpReply, **headers: str) -> None:
         """Send all of a reply."""
         told = {**reply.headers, "content-length": str(len(reply.body)), **headers}
-        if reply.status in (401, 408, 413):
-            told["connection"] = "close"  # or the rest of the body would have to be read
+        closing = reply.status in (401, 408, 413)
+        if closing:
+            told["connection"] = "close"  # or all of the body would have to be read
         if reply.status == 401:
             told.setdefault("www-authenticate", "Bearer")
         await self.start(reply.status, told)
         body = b"" if self.scope["method"] == "HEAD" else reply.body
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send({"type": "http.response.body", "body": body, "more_body": closing})
+        if closing:
+            await self._hear_out()
+            await self.end()
+
+    async def _hear_out(self) -> None:
+        """Read on for a while: clients that send all before they read would miss the reply."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER):
+                while (await self._receive()).get("more_body"):
+                    pass
 
 
 def _header(value: str) -> bytes:
