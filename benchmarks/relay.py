@@ -16,7 +16,7 @@ HANDSHAKE = 2
 @asynccontextmanager
 async def relaying(port: int, round_trip: float) -> AsyncIterator[str]:
     """Run a relay to a server on ``port``; give the address at which it is reached."""
-    async with child("benchmarks.relay", port, round_trip) as lines:
+    async with child("benchmarks.relay", port, round_trip) as (lines, _):
         yield f"http://127.0.0.1:{int(await lines.readline())}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import numpy as np
 from benchmarks import capacity
 from benchmarks.capacity import Tally, caller
 from benchmarks.serving_host import TEXT, pieces
+from benchmarks.speech_server import child
 from benchmarks.tables import Row, at_most
 from tts_plugins.engines.hibari import HibariEngine
 from tts_plugins.registry import open_engine
@@ -42,31 +42,22 @@ class Usage:
 class Host:
     """A server that runs in another process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
-        self._process = process
+    def __init__(
+        self, port: int, lines: asyncio.StreamReader, asking: asyncio.StreamWriter
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self._lines = lines
+        self._asking = asking
 
     async def usage(self) -> Usage:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(b"\n")
-        return Usage(*map(float, (await self._process.stdout.readline()).split()))
+        self._asking.write(b"\n")
+        return Usage(*map(float, (await self._lines.readline()).split()))
 
 
 @asynccontextmanager
 async def host(kind: str) -> AsyncIterator[Host]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.serving_host", kind),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin
-    assert process.stdout
-    try:
-        yield Host(process, int(await process.stdout.readline()))
-    finally:
-        process.stdin.close()
-        await process.wait()
+    async with child("benchmarks.serving_host", kind) as (lines, asking):
+        yield Host(int(await lines.readline()), lines, asking)
 
 
 @dataclass

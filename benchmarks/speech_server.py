@@ -68,13 +68,15 @@ async def serving(*, latency: float = 0.0, factor: float = 0.5) -> AsyncIterator
         latency: Seconds from a request to its first audio.
         factor: Seconds that a second of audio takes after that.
     """
-    async with child("benchmarks.speech_server", latency, factor) as lines:
+    async with child("benchmarks.speech_server", latency, factor) as (lines, _):
         yield SpeechServer(int(await lines.readline()), lines)
 
 
 @asynccontextmanager
-async def child(module: str, *arguments: object) -> AsyncIterator[asyncio.StreamReader]:
-    """Run a module in a process of its own, and read what it prints."""
+async def child(
+    module: str, *arguments: object
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Run a module in a process of its own: what it prints, and where it is asked for more."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *map(str, arguments)),
         stdin=asyncio.subprocess.PIPE,
@@ -83,7 +85,7 @@ async def child(module: str, *arguments: object) -> AsyncIterator[asyncio.Stream
     assert process.stdin
     assert process.stdout
     try:
-        yield process.stdout
+        yield process.stdout, process.stdin
     finally:
         process.stdin.close()
         await process.communicate()

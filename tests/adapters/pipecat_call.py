@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
@@ -30,6 +32,16 @@ from pipecat.workers.runner import WorkerRunner
 F = TypeVar("F", bound=Frame)
 
 RATE = 8000
+
+
+@contextmanager
+def logged(level: str = "DEBUG") -> Iterator[list[str]]:
+    """What Pipecat logs meanwhile. Nothing of it is printed."""
+    messages: list[str] = []
+    logger.remove()
+    sink = logger.add(lambda message: messages.append(str(message)), level=level)
+    yield messages
+    logger.remove(sink)
 
 
 def turn(*tokens: str) -> list[Frame]:

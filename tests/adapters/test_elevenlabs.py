@@ -15,7 +15,6 @@ import pytest
 from livekit.agents import Agent, AgentSession, APIConnectOptions, APIStatusError
 from livekit.agents.types import TimedString
 from livekit.agents.voice.transcription import TranscriptSynchronizer
-from loguru import logger
 from pipecat.frames.frames import (
     InterruptionFrame,
     LLMFullResponseEndFrame,
@@ -27,7 +26,7 @@ from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService
 from pipecat.utils.errors import ErrorCategory
 
 from tests.adapters.livekit_sink import ClockedSink, TextSink
-from tests.adapters.pipecat_call import Call, RealtimeSink, turn
+from tests.adapters.pipecat_call import Call, RealtimeSink, logged, turn
 from tests.dialects.elevenlabs_server import PACE, ElevenLabs, beep, line, refusal, timed
 from tests.hearing import pitch
 from tests.servers import Answer, Line, Server, serving
@@ -328,11 +327,8 @@ async def test_a_recording_is_uploaded_once_by_whatever_process() -> None:
 @pytest.fixture(autouse=True)
 def log() -> Iterator[list[str]]:
     """What Pipecat logs. Nothing of it is printed."""
-    messages: list[str] = []
-    logger.remove()
-    sink = logger.add(lambda message: messages.append(str(message)), level="DEBUG")
-    yield messages
-    logger.remove(sink)
+    with logged() as messages:
+        yield messages
 
 
 @pytest.mark.parametrize("output_format", FORMATS)

@@ -15,7 +15,6 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
@@ -41,7 +40,7 @@ from pipecat.transcriptions.language import Language
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.pattern_pair_aggregator import MatchAction, PatternPairAggregator
 
-from tests.adapters.pipecat_call import RATE, Call, RealtimeSink, turn
+from tests.adapters.pipecat_call import RATE, Call, RealtimeSink, logged, turn
 from tests.fakes import ScriptedEngine, WordlessEngine, tone
 from tts_plugins.adapters.pipecat import EngineTTSService, EngineTTSSettings
 from tts_plugins.engines.tone import ToneEngine
@@ -66,11 +65,8 @@ not_in_1_12 = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def log() -> Iterator[list[str]]:
     """What Pipecat warns of. Nothing of it is printed."""
-    messages: list[str] = []
-    logger.remove()
-    sink = logger.add(lambda message: messages.append(str(message)), level="WARNING")
-    yield messages
-    logger.remove(sink)
+    with logged("WARNING") as messages:
+        yield messages
 
 
 class SpyTone(ToneEngine):

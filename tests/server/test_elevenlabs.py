@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import av
 import httpx
-import numpy as np
 import pytest
 from elevenlabs import VoiceSettings
 from elevenlabs.client import AsyncElevenLabs
 from elevenlabs.core.api_error import ApiError
 from livekit.plugins import elevenlabs as livekit_elevenlabs
-from loguru import logger
 from pipecat.frames.frames import (
     InterruptionFrame,
     LLMFullResponseEndFrame,
@@ -27,8 +23,8 @@ from pipecat.frames.frames import (
 )
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService
 
-from tests.adapters.pipecat_call import Call, turn
-from tests.hearing import pitch
+from tests.adapters.pipecat_call import Call, logged, turn
+from tests.hearing import decoded, pitch
 from tests.server.cloner import Mimic, recording
 from tests.server.live import Live, live, tones
 from tts_plugins.engine import Engine
@@ -55,22 +51,13 @@ async def whole(parts: AsyncIterator[bytes]) -> bytes:
     return b"".join([part async for part in parts])
 
 
-def heard(body: bytes) -> tuple[np.ndarray[Any, Any], int]:
-    """What FFmpeg makes of a file: mono samples, and their rate."""
-    with av.open(io.BytesIO(body), "r") as container:
-        frames = list(container.decode(audio=0))
-    resampler = av.AudioResampler("s16", "mono", frames[0].sample_rate)
-    parts = [out.to_ndarray()[0] for frame in frames for out in resampler.resample(frame)]
-    return np.concatenate(parts), frames[0].sample_rate
-
-
 # Speech
 
 
 async def test_the_sdk_gets_mp3_unless_it_asks_for_something_else() -> None:
     async with sdk() as client:
         body = await whole(client.text_to_speech.convert("tone", text=TEXT))
-    samples, rate = heard(body)
+    samples, rate = decoded(body)
     assert rate == 44_100
     assert len(samples) / rate == pytest.approx(SECONDS, abs=0.1)
     assert pitch(samples, rate) == pytest.approx(440, abs=1)
@@ -249,11 +236,8 @@ async def test_nothing_opens_without_the_key(method: str, path: str) -> None:
 @pytest.fixture(autouse=True)
 def log() -> Iterator[list[str]]:
     """What Pipecat logs. Nothing of it is printed."""
-    messages: list[str] = []
-    logger.remove()
-    sink = logger.add(lambda message: messages.append(str(message)), level="DEBUG")
-    yield messages
-    logger.remove(sink)
+    with logged() as messages:
+        yield messages
 
 
 def pipecat(server: Live) -> ElevenLabsHttpTTSService:

@@ -21,7 +21,6 @@ from elevenlabs import ElevenLabs, VoiceSettings
 from livekit.agents import APIConnectOptions, APIStatusError
 from livekit.agents.types import TimedString
 from livekit.plugins import elevenlabs as livekit_elevenlabs
-from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
     InterruptionFrame,
@@ -37,7 +36,7 @@ from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.adapters.pipecat_call import Call, turn
+from tests.adapters.pipecat_call import Call, logged, turn
 from tests.hearing import pitch
 from tests.server.live import Live, live
 from tests.servers import certificate
@@ -690,11 +689,8 @@ async def test_what_is_said_is_in_the_ledger() -> None:
 @pytest.fixture(autouse=True)
 def log() -> Iterator[list[str]]:
     """What Pipecat logs. Nothing of it is printed."""
-    messages: list[str] = []
-    logger.remove()
-    sink = logger.add(lambda message: messages.append(str(message)), level="DEBUG")
-    yield messages
-    logger.remove(sink)
+    with logged() as messages:
+        yield messages
 
 
 def pipecat(server: Live, **options: Any) -> ElevenLabsTTSService:

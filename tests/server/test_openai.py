@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-import av
 import httpx2
 import numpy as np
 import openai
@@ -29,7 +28,7 @@ from pipecat.frames.frames import (
 from pipecat.services.openai.tts import OpenAITTSService
 
 from tests.adapters.pipecat_call import Call
-from tests.hearing import pitch
+from tests.hearing import decoded, pitch
 from tests.server.live import Live, live, tones
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engines.tone import ToneEngine
@@ -46,15 +45,6 @@ LONG = " ".join(["Sentences that go on and on until somebody stops them."] * 20)
 
 def client(server: Live, **options: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="any", base_url=f"{server.url}/v1", **options)
-
-
-def heard(body: bytes) -> tuple[np.ndarray[Any, Any], int]:
-    """What FFmpeg makes of a file: mono samples, and their rate."""
-    with av.open(io.BytesIO(body), "r") as container:
-        frames = list(container.decode(audio=0))
-    resampler = av.AudioResampler("s16", "mono", frames[0].sample_rate)
-    parts = [out.to_ndarray()[0] for frame in frames for out in resampler.resample(frame)]
-    return np.concatenate(parts), frames[0].sample_rate
 
 
 @pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
@@ -81,7 +71,7 @@ async def test_every_format_is_a_file_of_the_right_pitch_and_length(
     async with live() as server, client(server) as api:
         reply = await api.audio.speech.create(model="tts-1", voice="nova", input=TEXT, **given)
         body = reply.content
-    samples, rate = heard(body)
+    samples, rate = decoded(body)
     assert len(samples) / rate == pytest.approx(SECONDS, rel=0.05)
     assert abs(pitch(samples, rate) - 440) < 2
 
