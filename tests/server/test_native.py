@@ -122,7 +122,7 @@ async def test_what_an_engine_raises_is_raised_from_afar() -> None:
         EngineTimeoutError("no audio for 10 s"),
         InvalidRequestError("no such speed"),
         EngineError("out of memory"),
-        RemoteError("401: wrong key", status_code=401),
+        RemoteError("422: no such word", status_code=422),
     ):
         async with live(Fails(error)) as server:
             afar = RemoteEngine(NativeDialect(), server.url, name="afar", retries=0)

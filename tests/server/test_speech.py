@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+
 import numpy as np
 
 from tests.hearing import pitch
 from tests.server.live import live, tones
+from tts_plugins.dialects.native import SPEECH
+from tts_plugins.errors import RemoteError
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 
 async def test_pcm_is_spoken_at_24_khz_whatever_the_engine_has() -> None:
@@ -25,3 +30,33 @@ async def test_pcm_is_spoken_at_24_khz_whatever_the_engine_has() -> None:
         assert len(body) == 2 * round(0.06 * 11 * 24_000)
         assert abs(pitch(body, 24_000) - 440) < 2
         assert np.frombuffer(body, "<i2").max() > 6000
+
+
+class Refused:
+    """Is a server elsewhere that refuses."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        raise RemoteError(f"{self.status}: no", status_code=self.status)
+        yield
+
+    async def voices(self) -> Sequence[Voice]:
+        raise RemoteError(f"{self.status}: no", status_code=self.status)
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_what_a_server_behind_this_one_has_against_it_is_not_its_clients_fault() -> None:
+    expected = {301: 502, 307: 502, 401: 502, 403: 502, 404: 502, 407: 502, 999: 502}
+    expected |= {status: status for status in (400, 422, 429, 500, 503)}
+    for status, answered in expected.items():
+        engine = Refused(status)
+        async with live(engine) as server:
+            for path in ("/v1/audio/speech", "/v1/text-to-speech/default", SPEECH):
+                body = {"input": "Hi.", "text": "Hi.", "voice": "alloy"}
+                assert (await server.ask(path, body))[0] == answered, (path, status)
+            async with server.client.get(f"{server.url}/v1/voices") as reply:
+                assert reply.status == answered

@@ -19,6 +19,7 @@ from tts_plugins.errors import (
     EngineNotFoundError,
     EngineTimeoutError,
     InvalidRequestError,
+    RemoteError,
     TTSError,
     VoiceNotFoundError,
 )
@@ -38,6 +39,10 @@ _FRESH = 60.0
 
 _LEARNING = 120.0
 """Seconds that an engine may take to learn a voice."""
+
+_ABOUT_THE_REQUEST = (400, 413, 422, 429)
+"""Statuses of a server behind an engine that its client can do something about: not that the key is
+wrong which this server has for it, or that it has moved."""
 
 _LONGEST_NAME = 200
 
@@ -246,7 +251,7 @@ class Hosted:
         """The engine's own voices: nobody's."""
         now = self._clock()
         if self._listed_at is None or now - self._listed_at > _FRESH:
-            with _strangers():
+            with strangers():
                 self._listed = await self.engine.voices()
             self._listed_at = now
             self._enrolled.recognize(self._listed)
@@ -367,17 +372,25 @@ async def _learnt(learning: Awaitable[T]) -> T:
     """What comes of an engine that learns or forgets a voice."""
     try:
         async with asyncio.timeout(_LEARNING):
-            with _strangers():
+            with strangers():
                 return await learning
     except TimeoutError:
         raise EngineTimeoutError(f"no voice was learnt within {_LEARNING:g} s") from None
 
 
 @contextmanager
-def _strangers() -> Generator[None, None, None]:
-    """Around an engine's own code, where anything may come."""
+def strangers() -> Generator[None, None, None]:
+    """Around an engine's own code, where anything may come.
+
+    Raises:
+        TTSError: For whatever comes. Of a server behind it, what isn't about the request is a 502.
+    """
     try:
         yield
+    except RemoteError as error:
+        if error.status_code in _ABOUT_THE_REQUEST or 500 <= error.status_code < 600:
+            raise
+        raise RemoteError(str(error), retry_after=error.retry_after) from error
     except TTSError:
         raise
     except Exception as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -12,19 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tts_plugins.dialects.base import Asked
-from tts_plugins.errors import EngineError, InvalidRequestError, TTSError, VoiceNotFoundError
+from tts_plugins.errors import InvalidRequestError, TTSError, VoiceNotFoundError
 from tts_plugins.playhead import Playhead
 from tts_plugins.server.admission import Admission
 from tts_plugins.server.calls import Left
-from tts_plugins.server.engines import Engines, Hosted
+from tts_plugins.server.engines import Engines, Hosted, strangers
 from tts_plugins.server.keys import Keys
 from tts_plugins.server.ledger import Ledger, Record, Spans
 from tts_plugins.server.likeness import like
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk
-
-logger = logging.getLogger(__name__)
 
 _DRAINING = 2.0
 """Seconds after which a client asks again, and finds another server."""
@@ -224,22 +221,18 @@ class Visit:
         place = house.admission.place(record.caller)
         with hosted.speaking(turn.template.voice), place as heard:
             try:
-                async with aclosing(turn.say(text)) as chunks:
-                    async for chunk in chunks:
-                        if record.first_audio is None and len(chunk.samples):
-                            heard()
-                            record.first_audio = house.clock() - self._began
-                            house.spans.heard(self._span)
-                            if paused:  # by the client, who had nothing to say
-                                stalled = turn.stalled
-                        yield chunk
+                with strangers():
+                    async with aclosing(turn.say(text)) as chunks:
+                        async for chunk in chunks:
+                            if record.first_audio is None and len(chunk.samples):
+                                heard()
+                                record.first_audio = house.clock() - self._began
+                                house.spans.heard(self._span)
+                                if paused:  # by the client, who had nothing to say
+                                    stalled = turn.stalled
+                            yield chunk
             except VoiceNotFoundError:
                 raise await hosted.unknown(record.voice, record.caller) from None
-            except TTSError:
-                raise
-            except Exception as error:  # a stranger's async engine: anything may come
-                logger.exception("an engine failed")
-                raise EngineError(f"{type(error).__name__}: {error}") from error
             finally:
                 record.seconds += turn.seconds - before
                 record.stalled += turn.stalled - stalled
