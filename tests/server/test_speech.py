@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.hearing import pitch
 from tests.server.live import live, tones
 from tts_plugins.dialects.native import SPEECH
 from tts_plugins.errors import RemoteError
+from tts_plugins.server import house
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 
@@ -60,3 +65,45 @@ async def test_what_a_server_behind_this_one_has_against_it_is_not_its_clients_f
                 assert (await server.ask(path, body))[0] == answered, (path, status)
             async with server.client.get(f"{server.url}/v1/voices") as reply:
                 assert reply.status == answered
+
+
+async def test_what_nobody_foresaw_is_an_error_in_the_dialects_shape(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> SynthesisRequest:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr(house, "like", fails)
+    async with live() as server:
+        body = {"input": "Hi.", "text": "Hi.", "voice": "alloy"}
+        status, headers, said = await server.ask("/v1/audio/speech", body)
+        assert (status, json.loads(said)["error"]["type"]) == (500, "server_error")
+        assert headers["x-request-id"]
+        status, _, said = await server.ask("/v1/text-to-speech/default", body)
+        assert (status, json.loads(said)["detail"]["code"]) == (500, "internal_error")
+        assert server.house.admission.active == 0
+    assert "RuntimeError: oops" in caplog.text
+
+
+@pytest.mark.parametrize(("length", "status"), [("9" * 5000, 413), ("\xb2", 200), ("-1", 200)])
+async def test_a_server_may_pass_on_any_length_and_no_raw_path(length: str, status: int) -> None:
+    asked = [{"type": "http.request", "body": b'{"input": "Hi."}'}]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/audio/speech",
+        "headers": [(b"content-length", length.encode("latin-1"))],
+    }
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        return asked.pop() if asked else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    async with live() as server:
+        app: Any = server.server.config.app
+        await app(scope, receive, send)
+    assert told[0]["status"] == status
+    assert told[-1]["more_body"] is False

@@ -85,7 +85,7 @@ def create_app(
         routes=_routes(house),
         middleware=guards(cors_origins, allowed_hosts),
         lifespan=lifespan,
-        exception_handlers={405: not_so},
+        exception_handlers={405: not_so, Exception: not_so},
     )
     # A redirection would lead wherever a client's Host says.
     app.router.redirect_slashes = False

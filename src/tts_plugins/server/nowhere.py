@@ -31,24 +31,26 @@ async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         await refuse(websocket, _reply(path, 404, f"no WebSocket at {path}"))
     else:
         reply = _reply(path, 404, f"{scope['method']} {path}: nothing at {path}")
-        await _response(reply)(scope, receive, send)
+        await _response(reply, {})(scope, receive, send)
 
 
 async def not_so(request: Request, error: Exception) -> Response:
-    """A method that there isn't."""
+    """A method that there isn't, or what went wrong here and was foreseen by nobody."""
+    status, headers = 500, {"connection": "close"}  # as uvicorn does it after an exception
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, dict(error.headers or {})
     # Not by the request's URL, which its Host is part of: that may be one which can't be read.
-    status = error.status_code if isinstance(error, HTTPException) else 500
     path = request.scope["path"]
     reply = _reply(path, status, f"{request.method} {path}: {phrase(status)}")
-    return _response(reply, getattr(error, "headers", None) or {})
+    return _response(reply, headers)
 
 
 def _reply(path: str, status: int, reason: str) -> HttpReply:
     return _shape(path)(RefusedError(status, reason))
 
 
-def _response(reply: HttpReply, headers: Mapping[str, str] | None = None) -> Response:
-    told = {**reply.headers, **(headers or {}), "x-request-id": request_id()}
+def _response(reply: HttpReply, headers: Mapping[str, str]) -> Response:
+    told = {**reply.headers, **headers, "x-request-id": request_id()}
     return Response(reply.body, reply.status, told)
 
 
