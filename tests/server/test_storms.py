@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import json
+import logging
 import socket
 import sys
 import time
@@ -223,14 +224,15 @@ LEAVE = [
 
 
 @pytest.mark.parametrize("client", LEAVE)
-async def test_five_hundred_clients_leave(client: Client) -> None:
+async def test_five_hundred_clients_leave(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level(logging.ERROR)  # what is captured stays in memory
     async with calm() as (server, engine):
         await storm([client] * 100, server.port)
         await settled(server, engine)
         before = blocks()
         await storm([client] * 400, server.port)
         await settled(server, engine)
-        assert blocks() - before < 4000
+        assert blocks() - before < 10 * 400
 
 
 STAY = [never_reads, *(never_reads_a_socket(path) for path in (FISH, ELEVENLABS, CONTEXTS))]
