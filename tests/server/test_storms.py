@@ -224,7 +224,7 @@ LEAVE = [
 
 
 @pytest.mark.parametrize("client", LEAVE)
-async def test_five_hundred_clients_leave(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_five_hundred_clients_leave(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)  # what is captured stays in memory
     async with calm() as (server, engine):
         await storm([client] * 100, server.port)
