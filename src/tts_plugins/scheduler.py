@@ -100,7 +100,8 @@ class Scheduler:
         max_streams: Streams open at once before OverloadedError.
         max_ahead: Seconds of unheard audio after which a stream rests: the most that a barge-in
             throws away, and that waits for a consumer who takes nothing. ``math.inf`` computes as
-            fast as it can, for writing to a file.
+            fast as it can, for writing to a file; so does a request whose ``due`` is infinite,
+            whenever nobody who listens needs a step.
         guard: Seconds of audio that everyone listening must have left, beyond the cost of a new
             stream's first step, for that step to start.
         hang_after: Seconds after which a step for a stream that is closed already is taken to
@@ -379,7 +380,8 @@ class Scheduler:
         Those are 0 at least for one whose consumer hasn't caught up: whether it has is for the
         consumer's loop to say, lest a take pass unnoticed.
         """
-        rest = stream.playhead.ahead(now) - self._max_ahead
+        ahead = stream.playhead.ahead(now)
+        rest = 0.0 if ahead == math.inf else ahead - self._max_ahead
         if rest > 0 or stream.untaken > self._max_ahead:
             return max(0.0, rest)
         self._ready.append(stream)

@@ -38,6 +38,9 @@ audio for a broken service."""
 _BREATH_RATE = 24000
 """Hertz of a breath before the engine's own rate is known."""
 
+_LONGEST_REST = 60.0
+"""Seconds that an engine may rest for a listener with so much left, or who waits for the whole."""
+
 _CONTEXT = 300
 """Characters of what was said before that an engine is told about."""
 
@@ -194,7 +197,8 @@ class Turn:
         """The next chunk, for a listener who has waited for some seconds; None at the end."""
         try:
             # With audio left they wait longer: the engine may rest while they catch up.
-            async with asyncio.timeout(self._patience + self.ahead() - waited) as patience:
+            ahead = min(self.ahead(), _LONGEST_REST)
+            async with asyncio.timeout(self._patience + ahead - waited) as patience:
                 return await anext(chunks, None)
         except TimeoutError:
             if not patience.expired():
@@ -223,10 +227,16 @@ def _until(words: Sequence[Word], moment: float) -> tuple[list[Word], list[Word]
 
 
 def _moved(words: Iterable[Word], base: int, start: float) -> Iterator[Word]:
-    """The words of a piece as words of the turn."""
+    """The words of a piece as words of the turn.
+
+    In Python's own numbers: engines count with numpy, whose numbers JSON doesn't know.
+    """
     for word in words:
         yield replace(
-            word, offset=base + word.offset, start=start + word.start, end=start + word.end
+            word,
+            offset=base + int(word.offset),
+            start=start + float(word.start),
+            end=start + float(word.end),
         )
 
 

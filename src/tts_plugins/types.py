@@ -52,7 +52,8 @@ class SynthesisRequest:
     """What was spoken just before, for engines that carry prosody across sentences."""
 
     due: float = 0.0
-    """Seconds until the listener needs the first sample; 0 when already waiting."""
+    """Seconds until the listener needs the first sample; 0 when already waiting, and infinite for
+    one who waits for the whole, as fast as that can be had without harm to others."""
 
     options: Mapping[str, object] = field(default_factory=dict)
     """Engine-specific knobs. An engine raises InvalidRequestError for one it doesn't know."""

@@ -76,7 +76,10 @@ class ReplyReader(Protocol):
 
 
 class ReplyWriter(Protocol):
-    """Turns chunks into the bytes of a reply."""
+    """Turns chunks into the bytes of a reply.
+
+    One that has ``whole = True`` gives them all at the end, so that nobody listens meanwhile.
+    """
 
     sample_rate: int
     """Rate that the chunks must have, in hertz; 0 takes the engine's own, from the first chunk."""

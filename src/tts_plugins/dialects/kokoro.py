@@ -303,6 +303,8 @@ class CaptionedLines:
 class CaptionedObject(CaptionedLines):
     """Writes the same as one object, at the end: ``stream: false``."""
 
+    whole = True
+
     def __init__(self, body: ReplyWriter, *, timed: bool) -> None:
         super().__init__(body, timed=timed)
         self._audio = bytearray()

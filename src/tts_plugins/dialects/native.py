@@ -56,6 +56,9 @@ _KINDS: Mapping[str, type[TTSError]] = {
 }
 """Errors that come through as they are. A stranger's own becomes a RemoteError of its status."""
 
+LONGEST_DUE = 60.0
+"""Seconds. A place isn't kept for a listener who has more left than that."""
+
 _FOREVER = 86_400.0
 """Seconds; a later time is no time."""
 
@@ -82,7 +85,7 @@ class NativeDialect(CloningDialect):
             "language": request.language,
             "speed": None if request.speed == 1.0 else request.speed,
             "previous_text": request.previous_text or None,
-            "due": request.due or None,
+            "due": min(request.due, LONGEST_DUE) or None,
             "options": dict(request.options) or None,
             "model": self._model,
         }
@@ -274,7 +277,7 @@ class NativeServer:
             language=fields.string("language"),
             speed=fields.number("speed", 0.01, 100.0, default=1.0),
             previous_text=fields.string("previous_text") or "",
-            due=fields.number("due", 0.0, _FOREVER, default=0.0),
+            due=min(fields.number("due", 0.0, _FOREVER, default=0.0), LONGEST_DUE),
             options=fields.fields("options") or {},
         )
         return Asked(request, ChunkLines(), fields.string("model"), strict=True)
@@ -332,9 +335,7 @@ class ChunkLines:
 
 
 def _word(word: Word) -> dict[str, object]:
-    # Engines count with numpy, whose numbers JSON doesn't know.
-    times = {"start": float(word.start), "end": float(word.end)}
-    said = {"text": word.text, "offset": int(word.offset), **times}
+    said = {"text": word.text, "offset": word.offset, "start": word.start, "end": word.end}
     return said if word.exact else said | {"exact": False}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -22,6 +23,9 @@ from tts_plugins.server.likeness import like
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.turn import Turn
 from tts_plugins.types import AudioChunk
+
+_SHOWN = 100
+"""Characters of a voice's name in the ledger: there it is whatever a client sent."""
 
 _DRAINING = 2.0
 """Seconds after which a client asks again, and finds another server."""
@@ -113,7 +117,8 @@ class House:
     async def drain(self) -> None:
         """Begin nothing new, and wait until what runs is over."""
         self.draining = True
-        await self._idle.wait()
+        while self._visits:  # the next may have begun before this comes to run
+            await self._idle.wait()
 
     def page(self) -> tuple[str, bytes]:
         """The numbers for Prometheus."""
@@ -154,6 +159,8 @@ class Visit:
             ours = issubclass(kind, TTSError)
             cut = issubclass(kind, (asyncio.CancelledError, GeneratorExit, Left))
             record.outcome = "cancelled" if cut else kind.__name__ if ours else "EngineError"
+        if record.outcome == "cancelled" and not record.status:
+            record.seconds, record.first_audio = 0.0, None  # nothing of it was sent
         self.house.ended()
         if record.outcome == "finished" and not record.status:
             return  # A WebSocket got ready for what hasn't been said yet.
@@ -176,19 +183,20 @@ class Visit:
         record.caller = caller
         hosted = house.engines.find(asked.model, strict=asked.strict)
         record.engine = hosted.name
-        record.voice = asked.request.voice or "-"
+        record.voice = (asked.request.voice or "-")[:_SHOWN]
         record.format = getattr(asked.writer, "media_type", "-").partition(";")[0]
         record.characters = len(asked.request.text)
         request = await like(hosted, asked.request, caller)
         request, ignored = await hosted.request(request, caller, any_voice=asked.any_voice)
         if ignored and asked.strict:
             raise InvalidRequestError(f"{hosted.name} has no option {', '.join(ignored)}")
+        whole = getattr(asked.writer, "whole", False)
         turn = Turn(
             hosted.engine,
             sample_rate=asked.writer.sample_rate,
             template=replace(request, text=""),
             patience=house.limits.patience,
-            playhead=Playhead(house.clock() + request.due),
+            playhead=Playhead(house.clock() + (math.inf if whole else request.due)),
             clock=house.clock,
         )
         return Job(self, hosted, turn, ignored)

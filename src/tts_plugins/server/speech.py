@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -12,6 +14,7 @@ from tts_plugins.dialects.base import Asked, HttpCall, HttpReply, ReplyWriter
 from tts_plugins.errors import TTSError
 from tts_plugins.server.calls import Left, Line
 from tts_plugins.server.house import House, Job, Visit
+from tts_plugins.types import AudioChunk
 
 
 class SpeechServer(Protocol):
@@ -87,10 +90,12 @@ class SpeechDoor:
         try:
             async with aclosing(visit.speak(job.turn, asked.request.text)) as chunks:
                 async for chunk in chunks:
-                    if data := writer.push(chunk):
-                        await self._begin(visit, line, job, writer)
-                        await line.write(data, seconds=patience)
-            data = writer.flush()
+                    for part in _parts(chunk):
+                        if data := writer.push(part):
+                            await self._begin(visit, line, job, writer)
+                            await line.write(data, seconds=patience)
+            whole = getattr(writer, "whole", False)
+            data = await asyncio.to_thread(writer.flush) if whole else writer.flush()
             await self._begin(visit, line, job, writer)
             if data:
                 await line.write(data, seconds=patience)
@@ -120,6 +125,15 @@ class SpeechDoor:
         if writer.media_type == "audio/pcm":
             audio["x-sample-format"] = "s16le"
         await line.start(200, {"content-type": writer.media_type, **audio, **job.headers()})
+
+
+def _parts(chunk: AudioChunk) -> Iterator[AudioChunk]:
+    """A chunk in parts of a second, since to encode a long one would hold the event loop."""
+    size = chunk.sample_rate
+    if len(chunk.samples) or chunk.words:
+        yield replace(chunk, samples=chunk.samples[:size])
+    for start in range(size, len(chunk.samples), size):
+        yield AudioChunk(chunk.samples[start : start + size], chunk.sample_rate)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
