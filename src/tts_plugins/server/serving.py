@@ -238,6 +238,9 @@ def config(app: Any, **options: Any) -> uvicorn.Config:
         "timeout_keep_alive": 130,
         "timeout_graceful_shutdown": 5,
         "ws_max_size": 1_000_000,
+        # LiveKit's Fish plugin keeps a socket between two turns and reads nothing from it then, no
+        # ping either. Whoever is gone is noticed all the same: the kernel gives up on them.
+        "ws_ping_timeout": None,
         # Audio in base64 gets a quarter smaller, for six times the CPU of writing it.
         "ws_per_message_deflate": False,
     }
