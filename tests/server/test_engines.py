@@ -33,5 +33,8 @@ def test_an_engine_is_called_by_its_name_or_what_its_address_begins_with(
 
 
 def test_two_engines_cant_have_one_name() -> None:
-    with pytest.raises(InvalidRequestError, match="two engines are called 'tone': write NAME=tone"):
-        named(["tone", "tone"])
+    for second in ("tone", "tone=hibari"):
+        spec = second.removeprefix("tone=")
+        with pytest.raises(InvalidRequestError) as raised:
+            named(["tone", second])
+        assert str(raised.value) == f"two engines are called 'tone': write NAME={spec}"

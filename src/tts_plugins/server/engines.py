@@ -355,7 +355,7 @@ def named(engines: Iterable[str]) -> dict[str, str]:
         if not equals or not name.replace("-", "").replace("_", "").isalnum():
             name, spec = _called(given), given
         if name in found:
-            raise InvalidRequestError(f"two engines are called {name!r}: write NAME={given}")
+            raise InvalidRequestError(f"two engines are called {name!r}: write NAME={spec}")
         found[name] = spec
     return found
 
