@@ -854,13 +854,17 @@ def test_a_stream_begins_with_a_true_header() -> None:
     assert writer.push(chunk) == STREAM
 
 
-def test_a_raw_server_streams_as_fish_speech_does() -> None:
-    server = FishServer(raw=True)
-    writer = server.read_call(in_json({"text": "Hi", "streaming": True})).writer
+def raw(call: HttpCall) -> HttpCall:
+    return replace(call, query={"raw": "true"})
+
+
+def test_a_raw_stream_is_as_from_fish_speech() -> None:
+    server = FishServer()
+    writer = server.read_call(raw(in_json({"text": "Hi", "streaming": True}))).writer
     assert (writer.media_type, writer.sample_rate) == ("audio/wav", 44_100)
     assert writer.push(AudioChunk(from_s16(STREAM), 44_100)) == STREAM
     assert writer.flush() == b""
-    whole = server.read_call(in_json({"text": "Hi"})).writer
+    whole = server.read_call(raw(in_json({"text": "Hi"}))).writer
     assert whole.push(AudioChunk(from_s16(STREAM), 44_100)).startswith(b"RIFF")
 
 
@@ -920,7 +924,7 @@ def test_fish_audio_means_mp3_where_nothing_is_said() -> None:
 
 
 def test_samples_outside_the_scale_clip_and_do_not_wrap() -> None:
-    writer = FishServer(raw=True).read_call(in_json({"text": "Hi", "streaming": True})).writer
+    writer = FishServer().read_call(raw(in_json({"text": "Hi", "streaming": True}))).writer
     loud = AudioChunk(np.array([1.0, 1.2, -1.5], np.float32), 44_100)
     assert np.frombuffer(writer.push(loud), "<i2").tolist() == [32767, 32767, -32768]
 
@@ -1012,14 +1016,15 @@ pcm = st.binary(max_size=60).map(lambda b: b[: len(b) // 2 * 2].replace(b"R", b"
 """Samples without the letter with which another file would begin among them."""
 
 
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("query", [{}, {"raw": "true"}])
 @given(st.lists(pcm), st.integers(1, 50))
 def test_a_caller_hears_what_a_server_of_fish_speech_said(
-    raw: bool, pieces: list[bytes], by: int
+    query: dict[str, str], pieces: list[bytes], by: int
 ) -> None:
     pieces = [STREAM, *pieces]
     request = SynthesisRequest("Hi.")
-    writer = FishServer(raw=raw).read_call(FishDialect().write_call(request)).writer
+    call = replace(FishDialect().write_call(request), query=query)
+    writer = FishServer().read_call(call).writer
     body = b"".join(writer.push(AudioChunk(from_s16(pcm), 44_100)) for pcm in pieces)
     reader = FishDialect().read_reply(request, reply(200, b"", writer.media_type))
     samples, rate = read(reader, body + writer.flush(), by)

@@ -113,6 +113,15 @@ async def test_json_and_msgpack_with_nils_and_fields_of_others_are_the_same() ->
     check(bodies[0][1], 24_000)
 
 
+async def test_a_stream_is_raw_for_who_wants_it_as_from_fish_speech() -> None:
+    stream = {"text": TEXT, "format": "wav", "streaming": True}
+    async with live() as server:
+        status, headers, body = await server.ask("/v1/tts?raw=true", stream)
+    assert (status, headers["content-type"]) == (200, "audio/wav")
+    assert len(body) == 2 * round(SECONDS * 44_100)
+    assert pitch(body, 44_100) == pytest.approx(440, abs=2)
+
+
 async def test_a_stream_of_wav_has_a_header_that_python_reads() -> None:
     async with live() as server:
         _, body = await post(server, {"text": TEXT, "format": "wav", "streaming": True})

@@ -398,28 +398,28 @@ class FishServer:
 
     Clients send many options with every request. All become options of the request, and who
     speaks it leaves out those that its engine doesn't know.
-
-    Args:
-        raw: Whether a stream of WAV has no header, as from fish-speech itself. Players need one.
     """
 
     path = SPEECH
     usual_format: ClassVar[str] = "wav"
     """Of a request that says none."""
 
-    def __init__(self, *, raw: bool = False) -> None:
-        self._raw = raw
-
     def read_call(self, call: HttpCall) -> Asked:
         """What is asked for, in JSON or msgpack; fields that are null count as not given.
+
+        With ``?raw=true`` a stream of WAV has no header, as from fish-speech itself: players need
+        one.
 
         Raises:
             InvalidRequestError: If it isn't what it should be.
             MissingDependencyError: If it is msgpack, and that isn't installed.
         """
-        return self.read_request(read_fields(call), call.headers.get("model"))
+        raw = call.query.get("raw") == "true"
+        return self.read_request(read_fields(call), call.headers.get("model"), raw=raw)
 
-    def read_request(self, fields: Mapping[str, Any], model: str | None) -> Asked:
+    def read_request(
+        self, fields: Mapping[str, Any], model: str | None, *, raw: bool = False
+    ) -> Asked:
         """What is asked for by the fields of a request, and the model beside them.
 
         Raises:
@@ -440,17 +440,17 @@ class FishServer:
             speed=float(body.get("speed", 1.0)),
             options=_asked_options(body, with_references=voice is None),
         )
-        return Asked(request, self._writer(body), model)
+        return Asked(request, self._writer(body, raw=raw), model)
 
     def write_error(self, error: TTSError) -> HttpReply:
         status = status_of(error)
         said = {"statusCode": status, "message": str(error), "error": phrase(status)}
         return error_reply(error, said, status=status)
 
-    def _writer(self, body: Mapping[str, Any]) -> ReplyWriter:
+    def _writer(self, body: Mapping[str, Any], *, raw: bool) -> ReplyWriter:
         rate = body.get("sample_rate")
         match body.get("format", self.usual_format):
-            case "wav" if self._raw and body.get("streaming"):
+            case "wav" if raw and body.get("streaming"):
                 return _RawBody(rate or RATE)
             case "wav":
                 return WavBody(rate or 0)
