@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 
 import numpy as np
 
+from tts_plugins.engines.tone import ToneEngine
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 
@@ -39,6 +40,14 @@ def tone(seconds: float, rate: int = 24000) -> AudioChunk:
 
 def silence(seconds: float, rate: int = 24000) -> AudioChunk:
     return AudioChunk(np.zeros(round(seconds * rate), np.float32), rate)
+
+
+class PausingEngine(ToneEngine):
+    """The tone, and 100 ms of silence behind each text."""
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        yield from super().synthesize(request)
+        yield silence(0.1)
 
 
 class WordlessEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -566,8 +567,11 @@ def test_an_error_in_place_of_bare_audio_is_quoted() -> None:
 
 @st.composite
 def _speech(draw: st.DrawFn) -> tuple[str, list[AudioChunk]]:
-    """A text, and chunks in which its words come no later than its sound."""
-    text = draw(_texts)
+    """A text, and chunks in which its words come no later than its sound.
+
+    It doesn't end in a letter: the last character comes last, and lasts until the end.
+    """
+    text = draw(_texts) + "."
     found = list(spans(text))
     count = 2 * len(found)
     times = sorted(draw(st.lists(st.floats(0, 99), min_size=count, max_size=count)))
@@ -640,7 +644,7 @@ COMPRESSED = {
 def test_every_compressed_format_goes_both_ways(name: str, timestamps: bool) -> None:
     pytest.importorskip("av")
     dialect = ElevenLabsDialect(output_format=name, timestamps=timestamps)
-    request = SynthesisRequest("Hello big world")
+    request = SynthesisRequest("Hello big world.")
     writer = ElevenLabsServer().read_call(dialect.write_call(request)).writer
     rate = writer.sample_rate
     spoken = tuple(Word(w, at, at / 20, at / 20 + 0.2) for at, w in spans(request.text))
@@ -709,12 +713,24 @@ def test_ten_seconds_at_once_are_written_in_lines_of_less_than_64_kib() -> None:
     assert "".join(written[0]["alignment"]["characters"]) == "words " * 66
 
 
+def test_the_last_character_lasts_until_the_audio_ends() -> None:
+    sound = np.zeros(12_000, np.float32)
+    for text, last in (("Hi you.", "."), ("Hi you", "u"), ("Hi you. ", " "), ("Hi you …", "…")):
+        you = Word(text.split()[1], 3, 0.25, 0.4)
+        said = [AudioChunk(sound, 24_000, (Word("Hi", 0, 0.0, 0.25), you))]
+        said += [AudioChunk(sound, 24_000)] * 2
+        first, *_, rest = _written(text, *said)
+        assert "".join(first["alignment"]["characters"]) == text[:-1]
+        assert rest["alignment"]["characters"] == [last]
+        assert rest["alignment"]["character_end_times_seconds"] == [1.5]
+
+
 def test_all_of_it_may_come_as_one_object() -> None:
     query = {"output_format": "pcm_24000"}
     path = "/v1/text-to-speech/v1/with-timestamps"
     call = HttpCall("POST", path, query, body=b'{"text": "Hi you."}')
     writer = ElevenLabsServer().read_call(call).writer
-    half = np.full(2, 0.5, np.float32)
+    half = np.full(24_000, 0.5, np.float32)
     pushed = [
         writer.push(AudioChunk(half, 24_000, (Word("Hi", 0, 0.0, 0.5),))),
         writer.push(AudioChunk(half, 24_000, (Word("you", 3, 1.0, 1.75),))),
@@ -723,10 +739,10 @@ def test_all_of_it_may_come_as_one_object() -> None:
     alignment = {
         "characters": ["H", "i", " ", "y", "o", "u", "."],
         "character_start_times_seconds": [0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 1.75],
-        "character_end_times_seconds": [0.25, 0.5, 0.5, 1.25, 1.5, 1.75, 1.75],
+        "character_end_times_seconds": [0.25, 0.5, 0.5, 1.25, 1.5, 1.75, 2.0],
     }
     assert json.loads(writer.flush()) == {
-        "audio_base64": "AEAAQABAAEA=",
+        "audio_base64": base64.b64encode(b"\0\x40" * 48_000).decode(),
         "alignment": alignment,
         "normalized_alignment": alignment,
     }

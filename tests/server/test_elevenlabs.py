@@ -23,6 +23,7 @@ from pipecat.frames.frames import (
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService
 
 from tests.adapters.pipecat_call import Call, logged, turn
+from tests.fakes import PausingEngine
 from tests.hearing import decoded, pitch
 from tests.server.cloner import Mimic, recording
 from tests.server.live import Live, best_of_three, live, tones, within
@@ -248,18 +249,22 @@ def pipecat(server: Live) -> ElevenLabsHttpTTSService:
     )
 
 
-async def test_pipecat_hears_all_and_when_each_word_is_said() -> None:
-    text = "Hello there, my dear friend. How are you doing today?"
-    async with live() as server, Call(pipecat(server), rate=24_000) as call:
+@pytest.mark.parametrize(("engine", "pause"), [(ToneEngine(), 0.0), (PausingEngine(), 0.1)])
+async def test_pipecat_hears_all_and_when_each_word_is_said(
+    engine: ToneEngine, pause: float
+) -> None:
+    text = "Hello there, my dear friend. How are you doing today? I am well."
+    async with live(Scheduler(engine)) as server, Call(pipecat(server), rate=24_000) as call:
         await call.send(*turn(*(text[i : i + 5] for i in range(0, len(text), 5))))
         await call.after(LLMFullResponseEndFrame)
     assert call.errors == []
-    assert len(call.audio) == 2 * round(0.06 * len(text.replace(" ", "")) * 24_000)
+    seconds = 0.06 * len(text.replace(" ", "")) + 3 * pause
+    assert len(call.audio) == 2 * round(seconds * 24_000)
     assert pitch(call.audio, 24_000) == pytest.approx(440, abs=1)
     frames, now, expected = call.all(TTSTextFrame), 0.0, []
     for word in text.split():
         expected.append((word, round(now, 3)))
-        now += 0.06 * len(word)
+        now += 0.06 * len(word) + (pause if word[-1] in ".?" else 0.0)
     began = frames[0].pts or 0
     assert [(f.text, round(((f.pts or 0) - began) / 1e9, 3)) for f in frames] == expected
 

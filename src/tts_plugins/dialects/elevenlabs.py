@@ -458,6 +458,11 @@ class Characters:
         words = [word for word in words if word.offset >= self._done]
         return self._times(words, _behind(words[-1], self.text)) if words else []
 
+    @property
+    def whole(self) -> bool:
+        """Whether all of the text is timed."""
+        return self._done >= len(self.text)
+
     def flush(self) -> list[Character]:
         """The characters behind the last word; none if there was no word at all."""
         return self._times([], len(self.text)) if self._last else []
@@ -478,20 +483,34 @@ class Characters:
 
 
 class _TimedBody:
-    """Writes lines of audio with the times of the characters that are known by then."""
+    """Writes lines of audio with the times of the characters that are known by then.
+
+    The last character comes at the end and lasts until there: Pipecat counts the times of a reply
+    from where the last character of the one before ended, and a pause behind it counts as well.
+    """
 
     media_type = "application/json"
 
     def __init__(self, text: str, audio: ReplyWriter) -> None:
         self.sample_rate = audio.sample_rate
         self._characters = Characters(text)
+        self._last: list[Character] = []
         self._audio = audio
+        self._samples = 0
 
     def push(self, chunk: AudioChunk) -> bytes:
-        return self._lines(self._audio.push(chunk), self._characters.push(chunk.words))
+        self._samples += len(chunk.samples)
+        times = self._last + self._characters.push(chunk.words)
+        if self._characters.whole:
+            times, self._last = times[:-1], times[-1:]
+        return self._lines(self._audio.push(chunk), times)
 
     def flush(self) -> bytes:
-        return self._lines(self._audio.flush(), self._characters.flush())
+        times = self._last + self._characters.flush()
+        if times:
+            last, end = times[-1], self._samples / self.sample_rate
+            times[-1] = last._replace(end=max(last.start, end))
+        return self._lines(self._audio.flush(), times)
 
     def _lines(self, audio: bytes, times: list[Character]) -> bytes:
         pieces = (audio[start : start + _AUDIO] for start in range(0, len(audio), _AUDIO))
@@ -501,6 +520,8 @@ class _TimedBody:
 
 class _TimedObject(_TimedBody):
     """Writes the same as one object, at the end."""
+
+    whole = True
 
     def __init__(self, text: str, audio: ReplyWriter) -> None:
         super().__init__(text, audio)
