@@ -37,6 +37,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.adapters.pipecat_call import Call, logged, turn
+from tests.fakes import PausingEngine
 from tests.hearing import pitch
 from tests.server.live import Live, best_of_three, live, within
 from tests.servers import certificate
@@ -711,18 +712,24 @@ def word_times(call: Call) -> list[tuple[str, float]]:
 THREE = "Hello there, my dear friend. How are you doing today? I am well."
 
 
-def expected(text: str) -> list[tuple[str, float]]:
+PAUSES = pytest.mark.parametrize(("engine", "pause"), [(ToneEngine(), 0.0), (PausingEngine(), 0.1)])
+
+
+def expected(text: str, pause: float) -> list[tuple[str, float]]:
     now, times = 0.0, []
     for word in text.split():
         times.append((word, round(now, 3)))
-        now += SECONDS * len(word)
+        now += SECONDS * len(word) + (pause if word[-1] in ".?" else 0.0)
     return times
 
 
+@PAUSES
 @best_of_three
-async def test_pipecat_hears_all_and_when_each_word_is_said() -> None:
-    length = SECONDS * len(THREE.replace(" ", ""))
-    async with live() as server, Call(pipecat(server), rate=24_000) as call:
+async def test_pipecat_hears_all_and_when_each_word_is_said(
+    engine: ToneEngine, pause: float
+) -> None:
+    length = SECONDS * len(THREE.replace(" ", "")) + 3 * pause
+    async with live(Scheduler(engine)) as server, Call(pipecat(server), rate=24_000) as call:
         await call.send(*turn(*(THREE[i : i + 5] for i in range(0, len(THREE), 5))))
         await call.until(lambda: len(call.audio) == round(length * 24_000) * 2)
         with within(0.5):
@@ -730,7 +737,7 @@ async def test_pipecat_hears_all_and_when_each_word_is_said() -> None:
         await call.after(LLMFullResponseEndFrame)
         assert call.errors == []
         assert pitch(call.audio, 24_000) == pytest.approx(440, abs=1)
-        assert word_times(call) == expected(THREE)
+        assert word_times(call) == expected(THREE, pause)
 
 
 async def test_pipecat_says_something_by_itself_and_goes_without_delay(log: list[str]) -> None:
@@ -792,13 +799,14 @@ def livekit(server: Live, **options: Any) -> livekit_elevenlabs.TTS:
     )
 
 
+@PAUSES
 @pytest.mark.parametrize(
     ("options", "rate", "early"), [({}, 22_050, 0.06), ({"encoding": "pcm_24000"}, 24_000, 0.0)]
 )
 async def test_livekit_hears_all_and_when_each_word_is_said(
-    options: dict[str, Any], rate: int, early: float
+    options: dict[str, Any], rate: int, early: float, engine: ToneEngine, pause: float
 ) -> None:
-    async with live() as server:
+    async with live(Scheduler(engine)) as server:
         speaker = livekit(server, **options)
         pcm, words = b"", list[TimedString]()
         async with speaker.stream(conn_options=CALM) as stream:
@@ -810,11 +818,11 @@ async def test_livekit_hears_all_and_when_each_word_is_said(
                 pcm += event.frame.data.tobytes()
                 words += event.frame.userdata.get("lk.timed_transcripts", [])
         await speaker.aclose()
-    length = SECONDS * len(THREE.replace(" ", ""))
+    length = SECONDS * len(THREE.replace(" ", "")) + 3 * pause
     assert len(pcm) / 2 / rate == pytest.approx(length, abs=0.12 if early else 0.001)
     assert pitch(pcm, rate) == pytest.approx(440, abs=1)
     times = [(word.strip(), round(float(word.start_time), 3)) for word in words]  # type: ignore[arg-type]
-    assert times == expected(THREE)
+    assert times == expected(THREE, pause)
 
 
 @pytest.mark.parametrize("options", [{}, {"encoding": "pcm_24000"}])
