@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 
+import msgpack
 import pytest
 
+from tests.fakes import tone
+from tests.server.live import Live, live, tones
 from tts_plugins.errors import OverloadedError
 from tts_plugins.server.admission import Admission
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+
+LONG = " ".join(["Sentences that go on and on until somebody stops them."] * 20)
+ANN, BEN = "key-of-ann", "key-of-ben"
+SPEECH = "/v1/audio/speech"
 
 
 class Desk:
@@ -122,3 +132,100 @@ def test_it_follows_when_streams_become_shorter() -> None:
         desk.last(1.0)
     desk.enter()
     assert 1.0 <= desk.refusal()[1] < 1.1
+
+
+# From a client's end
+
+
+def said(text: str) -> dict[str, str]:
+    return {"input": text, "voice": "alloy", "response_format": "pcm"}
+
+
+@asynccontextmanager
+async def over_http(server: Live, **headers: str) -> AsyncGenerator[None, None]:
+    """Somebody who has begun to hear a long text."""
+    url = server.url + SPEECH
+    async with server.client.post(url, json=said(LONG), headers=headers) as reply:
+        assert reply.status == 200
+        await reply.content.readexactly(2)
+        yield
+        reply.close()
+
+
+@asynccontextmanager
+async def over_elevenlabs(server: Live, **headers: str) -> AsyncGenerator[None, None]:
+    url = f"{server.url}/v1/text-to-speech/tone/multi-stream-input"
+    async with server.client.ws_connect(url, headers=headers) as socket:
+        await socket.send_json({"text": LONG, "flush": True})
+        assert json.loads(await socket.receive_str())["audio"]
+        yield
+
+
+@asynccontextmanager
+async def over_fish(server: Live, **headers: str) -> AsyncGenerator[None, None]:
+    async with server.client.ws_connect(f"{server.url}/v1/tts/live", headers=headers) as socket:
+        start = {"text": LONG, "format": "pcm"}
+        await socket.send_bytes(msgpack.packb({"event": "start", "request": start}))
+        await socket.send_bytes(msgpack.packb({"event": "flush"}))
+        assert msgpack.unpackb(await socket.receive_bytes())["event"] == "audio"
+        yield
+
+
+Listener = Callable[..., AbstractAsyncContextManager[None]]
+
+
+@pytest.mark.parametrize("listener", [over_http, over_elevenlabs, over_fish])
+async def test_a_key_has_so_many_streams_and_other_keys_have_theirs(listener: Listener) -> None:
+    ann, ben = ({"authorization": f"Bearer {key}"} for key in (ANN, BEN))
+    async with live(tones(max_ahead=0.5), max_per_key=1, keys=[ANN, BEN]) as server:
+        async with listener(server, **ann):
+            status, headers, body = await server.ask(SPEECH, said("Hi."), **ann)
+            assert (status, headers.get("retry-after")) == (429, "3")
+            assert "1 streams are open with this key" in json.loads(body)["error"]["message"]
+            assert (await server.ask(SPEECH, said("Hi."), **ben))[0] == 200
+        await server.until(lambda: not server.house.admission.active)
+        assert (await server.ask(SPEECH, said("Hi."), **ann))[0] == 200
+
+
+@pytest.mark.parametrize("listener", [over_http, over_elevenlabs, over_fish])
+async def test_who_is_heard_waits_no_more(listener: Listener) -> None:
+    async with live(tones(max_ahead=0.5), max_waiting=1) as server:
+        admission = server.house.admission
+        async with listener(server):
+            assert (admission.active, admission.waiting) == (1, 0)
+            async with listener(server):
+                assert (admission.active, admission.waiting) == (2, 0)
+                async with server.client.get(f"{server.url}/ready") as reply:
+                    assert reply.status == 200
+
+
+class Shy:
+    """Says nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        await self.go.wait()
+        yield tone(0.5)
+
+    async def voices(self) -> Sequence[Voice]:
+        return []
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_so_many_may_wait_for_their_first_audio() -> None:
+    engine = Shy()
+    async with live(engine, max_waiting=2) as server:
+        waiting = [asyncio.create_task(server.ask(SPEECH, said("Hi."))) for _ in range(2)]
+        await server.until(lambda: server.house.admission.waiting == 2)
+        status, headers, body = await server.ask(SPEECH, said("Hi."))
+        assert (status, headers.get("retry-after")) == (429, "1")
+        assert "2 streams wait already" in json.loads(body)["error"]["message"]
+        async with server.client.get(f"{server.url}/ready") as reply:
+            assert (reply.status, (await reply.json())["status"]) == (503, "full")
+        engine.go.set()
+        assert [status for status, _, _ in await asyncio.gather(*waiting)] == [200, 200]
+        assert (await server.ask(SPEECH, said("Hi.")))[0] == 200

@@ -433,6 +433,16 @@ async def test_without_a_key_it_is_for_this_machine_or_says_that_it_is_not() -> 
         assert (await answer(url, headers={"origin": "https://good.example"}))[0] == 200
 
 
+async def test_its_limits_hold() -> None:
+    limits = ("--max-per-key", "1", "--max-waiting", "9", "--max-streams", "7")
+    async with serving(*limits) as running, speaking(running):
+        url = f"{running.url}/v1/audio/speech"
+        status, retry_after, body = await answer(url, method="POST", json=said())
+        assert (status, retry_after) == (429, "3")
+        assert "1 streams are open with this key" in body["error"]["message"]
+        assert (await answer(f"{running.url}/health"))[2]["max_streams"] == 7
+
+
 async def test_several_engines_and_other_names_for_voices() -> None:
     async with serving("--engine", "low=tone", "--voice-alias", "bob=tone") as running:
         assert running.lines[0].startswith("ready: tone, low at http://")

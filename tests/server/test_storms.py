@@ -227,12 +227,13 @@ LEAVE = [
 async def test_five_hundred_clients_leave(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)  # what is captured stays in memory
     async with calm() as (server, engine):
-        await storm([client] * 100, server.port)
-        await settled(server, engine)
-        before = blocks()
-        await storm([client] * 400, server.port)
-        await settled(server, engine)
-        assert blocks() - before < 10 * 400
+        in_use = []
+        for times in (100, 200, 200):
+            await storm([client] * times, server.port)
+            await settled(server, engine)
+            in_use.append(blocks())
+        # A leak is there each time; what a busy machine makes grow once, is not.
+        assert min(after - before for before, after in itertools.pairwise(in_use)) < 10 * 200
 
 
 STAY = [never_reads, *(never_reads_a_socket(path) for path in (FISH, ELEVENLABS, CONTEXTS))]
