@@ -139,6 +139,39 @@ async def test_where_the_address_says_whose_api_it_is_no_header_has_to() -> None
                 assert isinstance(await reply.json(), kind)
 
 
+async def test_options_that_the_engine_doesnt_know_are_announced() -> None:
+    said = {
+        "seed": 4_294_967_295,
+        "voice_settings": {"stability": 1, "style": 0.0, "use_speaker_boost": False},
+        "pronunciation_dictionary_locators": [{"pronunciation_dictionary_id": "d"}],
+        "previous_request_ids": ["r1"],
+        "next_request_ids": ["r3"],
+        "next_text": "Bye.",
+        "use_pvc_as_ivc": True,
+        "apply_text_normalization": "on",
+        "apply_language_text_normalization": True,
+    }
+    unsaid: dict[str, object] = {
+        "seed": None,
+        "voice_settings": {"stability": None, "speed": 1.0},
+        "pronunciation_dictionary_locators": [],
+        "previous_request_ids": [],
+        "next_request_ids": None,
+        "next_text": "",
+        "use_pvc_as_ivc": False,
+        "apply_text_normalization": "auto",
+        "apply_language_text_normalization": False,
+    }
+    async with live() as server:
+        path = "/v1/text-to-speech/tone/stream?output_format=pcm_24000"
+        status, headers, _ = await server.ask(path, {"text": "Hi.", **said})
+        assert status == 200
+        named = {*said, "stability", "style", "use_speaker_boost"} - {"voice_settings"}
+        assert headers["x-tts-ignored"] == ",".join(sorted(named))
+        status, headers, _ = await server.ask(path, {"text": "Hi.", **unsaid})
+        assert (status, headers.get("x-tts-ignored")) == (200, None)
+
+
 # Voices and accounts
 
 

@@ -177,6 +177,20 @@ async def test_options_that_the_engine_doesnt_know_are_announced() -> None:
     assert reply.headers["x-tts-ignored"] == "instructions"
 
 
+async def test_what_only_kokoro_has_is_announced() -> None:
+    asked = {
+        "input": "Hi.",
+        "response_format": "pcm",
+        "lang_code": "a",
+        "volume_multiplier": 0.5,
+        "normalization_options": {"normalize": False},
+    }
+    async with live() as server:
+        status, headers, _ = await server.ask("/v1/audio/speech", asked)
+    assert status == 200
+    assert headers["x-tts-ignored"] == "lang_code,normalization_options,volume_multiplier"
+
+
 async def test_vieneus_clients_say_which_rate_they_want() -> None:
     asked = {"model": "vieneu-v3-turbo", "input": TEXT, "response_format": "pcm", "top_k": 25}
     async with live() as server:

@@ -624,11 +624,21 @@ def _speed(settings: Mapping[str, Any]) -> float:
     return float(speed)
 
 
+_ONLY_THEIRS = (
+    "previous_request_ids",
+    "next_request_ids",
+    "use_pvc_as_ivc",
+    "apply_language_text_normalization",
+)
+"""Options that nothing but ElevenLabs' own models has a use for."""
+
+
 def _options(settings: Mapping[str, Any], fields: Fields) -> dict[str, object]:
     """Those that say something: clients send empty ones, and "auto"."""
     options = {name: settings.get(name) for name in _SETTINGS}
     values = {name: fields.value(name) for name in _FIELDS}
-    return _checked(**options, **{n: v for n, v in values.items() if v not in ("", [], "auto")})
+    known = _checked(**options, **{n: v for n, v in values.items() if v not in ("", [], "auto")})
+    return known | {name: value for name in _ONLY_THEIRS if (value := fields.value(name))}
 
 
 def _read_voice(item: Mapping[str, Any]) -> Voice:

@@ -238,8 +238,11 @@ def _clone_name(name: str, clip: Clip) -> str:
     return f"{name} {clip.digest}"
 
 
-_SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_chars")
-"""How VieNeu is told to choose; the engine knows what they may be."""
+_OPTIONS = (
+    *("temperature", "top_k", "top_p", "repetition_penalty", "max_chars"),
+    *("lang_code", "volume_multiplier", "normalization_options"),
+)
+"""VieNeu's and Kokoro's; the engine knows what they may be."""
 
 
 class OpenAIServer:
@@ -262,7 +265,7 @@ class OpenAIServer:
         """
         fields = Fields(call)
         options = {"instructions": fields.string("instructions")}
-        options |= {name: fields.value(name) for name in _SAMPLING}
+        options |= {name: fields.value(name) for name in _OPTIONS}
         request = SynthesisRequest(
             self._text(fields),
             voice=fields.string("voice", inside="id") or None,
