@@ -630,19 +630,40 @@ def test_who_wants_no_times_gets_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "kind", "said", "called"),
     [
-        (VoiceNotFoundError("af_heart", ["a"]), VoiceNotFoundError, "no voice 'af_heart'"),
-        (InvalidRequestError("speed 9"), RemoteError, "400: speed 9"),
-        (OverloadedError("busy", retry_after=1.2), OverloadedError, "429: busy"),
-        (RemoteError("boom", status_code=503), RemoteError, "503: boom"),
+        (
+            VoiceNotFoundError("af_heart", ["a"]),
+            VoiceNotFoundError,
+            "no voice 'af_heart'",
+            ("validation_error", "invalid_request_error"),
+        ),
+        (
+            InvalidRequestError("speed 9"),
+            RemoteError,
+            "400: speed 9",
+            ("validation_error", "invalid_request_error"),
+        ),
+        (
+            OverloadedError("busy", retry_after=1.2),
+            OverloadedError,
+            "429: busy",
+            ("rate_limit_error", "rate_limit_error"),
+        ),
+        (
+            RemoteError("boom", status_code=503),
+            RemoteError,
+            "503: boom",
+            ("processing_error", "server_error"),
+        ),
     ],
 )
 def test_an_error_that_the_server_writes_the_caller_reads(
-    error: TTSError, kind: type[TTSError], said: str
+    error: TTSError, kind: type[TTSError], said: str, called: tuple[str, str]
 ) -> None:
     reply = KokoroServer().write_error(error)
-    assert set(json.loads(reply.body)["detail"]) == {"error", "message", "type"}
+    detail = dict(zip(("error", "type"), called, strict=True)) | {"message": str(error)}
+    assert json.loads(reply.body) == {"detail": detail}
     read = KokoroDialect().read_error(reply, HELLO)
     assert type(read) is kind
     assert str(read).startswith(said)

@@ -263,12 +263,12 @@ class KokoroServer(OpenAIServer):
         return Asked(request, writer(audio_writer(fields), timed=timed), fields.string("model"))
 
     def write_error(self, error: TTSError) -> HttpReply:
-        invalid = error.status_code < 500
-        said = {
-            "error": "validation_error" if invalid else "processing_error",
-            "message": str(error),
-            "type": "invalid_request_error" if invalid else "server_error",
-        }
+        kind, like_openai = "validation_error", "invalid_request_error"
+        if error.status_code == 429:
+            kind = like_openai = "rate_limit_error"
+        elif error.status_code >= 500:
+            kind, like_openai = "processing_error", "server_error"
+        said = {"error": kind, "message": str(error), "type": like_openai}
         return error_reply(error, {"detail": said}, status=status_of(error))
 
 
