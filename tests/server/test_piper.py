@@ -72,6 +72,17 @@ async def test_the_text_may_be_all_of_the_body() -> None:
             )
 
 
+async def test_what_isnt_there_is_said_in_one_line_of_text() -> None:
+    async with live() as server:
+        for method, path, status, said in (
+            ("DELETE", "/synthesize", 405, "DELETE /synthesize: Method Not Allowed"),
+            ("POST", "/synthesize/x", 404, "POST /synthesize/x: nothing at /synthesize/x"),
+        ):
+            async with server.client.request(method, server.url + path) as reply:
+                assert (reply.status, await reply.text()) == (status, said)
+                assert reply.headers["content-type"] == "text/plain; charset=utf-8"
+
+
 async def test_a_voice_of_ones_own_speaks_and_anybody_elses_does_not() -> None:
     async with live(Mimic(), keys=["key-of-ann", "key-of-ben"]) as server:
         form = aiohttp.FormData({"name": "mai"})

@@ -16,6 +16,7 @@ from tts_plugins.dialects.fish import FishCloudServer, FishServer
 from tts_plugins.dialects.kokoro import KokoroServer
 from tts_plugins.dialects.native import NativeServer
 from tts_plugins.dialects.openai import OpenAIServer
+from tts_plugins.dialects.piper import PiperServer
 from tts_plugins.server.doors import WriteError
 from tts_plugins.server.house import request_id
 from tts_plugins.server.refusals import RefusedError
@@ -71,4 +72,5 @@ _SHAPES: Mapping[str, SpeechServer] = {
     "/model": FishCloudServer(),
     "/dev/": KokoroServer(),
     "/api/": NativeServer(),
+    "/synthesize": PiperServer(),
 }
