@@ -67,6 +67,11 @@ class InvalidRequestError(TTSError):
 
     status_code = 400
 
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        """What a call's body names the setting, if one of its fields is at fault."""
+
 
 _MANY = 30
 """Voices that a message lists; some services have thousands."""

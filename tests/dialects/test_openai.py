@@ -677,6 +677,10 @@ def test_what_is_wrong_with_a_request_is_said(body: Any, said: str) -> None:
     with pytest.raises(InvalidRequestError) as raised:
         OpenAIServer().read_call(asked(good | body if body and type(body) is dict else body))
     assert str(raised.value) == said
+    field = said.split()[0].removesuffix(",")
+    param = None if field == "the" else field
+    reply = OpenAIServer().write_error(raised.value)
+    assert json.loads(reply.body)["error"]["param"] == param
 
 
 json_values = st.recursive(

@@ -67,7 +67,7 @@ class Fields:
 
     def _demand(self, truth: bool, name: str, kind: str) -> None:
         if not truth:
-            raise InvalidRequestError(f"{name} has to be {kind}")
+            raise InvalidRequestError(f"{name} has to be {kind}", field=name)
 
 
 def error_reply(error: TTSError, body: object, *, status: int | None = None) -> HttpReply:

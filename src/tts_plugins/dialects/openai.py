@@ -281,7 +281,7 @@ class OpenAIServer:
     def _text(self, fields: Fields) -> str:
         text = fields.string("input")
         if not text:
-            raise InvalidRequestError("input, the text to speak, is missing")
+            raise InvalidRequestError("input, the text to speak, is missing", field="input")
         if len(text) > self._longest:
             raise _TooLongError(
                 f"input has {len(text)} characters; at most {self._longest} are taken"
@@ -291,7 +291,8 @@ class OpenAIServer:
 
 def _complaint(error: TTSError) -> dict[str, str | None]:
     kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-    code = param = None
+    param = error.field if isinstance(error, InvalidRequestError) else None
+    code = None
     if error.status_code == 429:
         kind, code = "rate_limit_error", "rate_limit_exceeded"
     elif error.status_code == 401:
