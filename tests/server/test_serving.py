@@ -491,20 +491,37 @@ def test_what_cannot_work_is_said_in_one_line(
         == f"can't listen on {nonsense}: Address already in use; choose another path"
     )
     assert error(*tone, "--voice-alias", "bob") == "--voice-alias bob: write NAME=VOICE"
-    assert error(*tone, "--api-key-env", "NOT_SET") == "there is no key in NOT_SET"
-    assert error(*tone, "--api-key-env", "EMPTY") == "there is no key in EMPTY"
+    for origin in ("notanorigin", "https://a.example/", "https://A.example", "a.example:80"):
+        assert error(*tone, "--cors", "https://b.example:80", "--cors", origin) == (
+            f"--cors {origin}: write scheme://host or scheme://host:port, in lower case and "
+            "without a slash behind it, or * for all"
+        )
+    remedy = "put one there, such as `openssl rand -hex 16` makes"
+    assert error(*tone, "--api-key-env", "NOT_SET") == f"there is no key in NOT_SET: {remedy}"
+    assert error(*tone, "--api-key-env", "EMPTY") == f"there is no key in EMPTY: {remedy}"
     assert error(*tone, "--api-key-env", "SHORT") == (
-        "a key has at least 8 visible ASCII characters, no space"
+        "SHORT: a key has at least 8 visible ASCII characters, no space"
     )
-    assert error(*tone, "--api-key-file", str(tmp_path / "empty")) == (
-        f"there is no key in {tmp_path}/empty"
+    empty = tmp_path / "empty"
+    assert error(*tone, "--api-key-file", str(empty)) == f"there is no key in {empty}: {remedy}"
+    empty.write_text("1234567\n")
+    assert error(*tone, "--api-key-file", str(empty)) == (
+        f"{empty}: a key has at least 8 visible ASCII characters, no space"
     )
     assert error(*tone, "--api-key-file", "nowhere").startswith("can't read the keys in nowhere")
     both = ("--api-key-file", "nowhere", "--api-key-env", "SHORT")
     assert error(*tone, *both) == "give --api-key-env or --api-key-file, not both"
     assert error(*tone, "--tls-certificate", "nowhere") == "nowhere: No such file or directory"
-    assert error(*tone, "--tls-certificate", str(nonsense)).startswith(
-        f"{nonsense} and the key in it are no certificate and its key"
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    trustme.CA().cert_pem.write_to_path(str(chain))
+    trustme.CA().private_key_pem.write_to_path(str(key))
+    for keyless in (chain, nonsense):
+        assert error(*tone, "--tls-certificate", str(keyless)) == (
+            f"{keyless} has no certificate with its key in it, as PEM: a key in another file is "
+            "--tls-key"
+        )
+    assert error(*tone, "--tls-certificate", str(chain), "--tls-key", str(key)).startswith(
+        f"{chain} and {key} are no certificate and its key, as PEM: "
     )
     assert error(*tone, "--tls-key", "nowhere") == (
         "--tls-key is the key of a --tls-certificate: give both"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tts_plugins.server.keys import Keys
 
 _KEYS = "TTS_API_KEYS"
+
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\sA-Z/?#@]+")
+"""As browsers send it: one that is written otherwise would be nobody's."""
 
 
 def serve(
@@ -107,6 +111,7 @@ def serve(
         check_spec(spec)
     keys = _keys(api_key_env, api_key_file)
     aliases = _aliases(voice_alias or [])
+    _check_origins(cors or [])
     _check_certificate(tls_certificate, tls_key)
     with ExitStack() as stack:
         listening = stack.enter_context(listen_unix(uds) if uds else listen(host, port))
@@ -166,6 +171,15 @@ def _aliases(given: Sequence[str]) -> dict[str, str]:
     return aliases
 
 
+def _check_origins(origins: Sequence[str]) -> None:
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise InvalidRequestError(
+                f"--cors {origin}: write scheme://host or scheme://host:port, in lower case and "
+                "without a slash behind it, or * for all"
+            )
+
+
 def _check_certificate(certificate: Path | None, key: Path | None) -> None:
     if certificate is None:
         if key:
@@ -176,8 +190,13 @@ def _check_certificate(certificate: Path | None, key: Path | None) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except ssl.SSLError as error:
+        if key is None:
+            raise InvalidRequestError(
+                f"{certificate} has no certificate with its key in it, as PEM: a key in another "
+                "file is --tls-key"
+            ) from None
         raise InvalidRequestError(
-            f"{certificate} and {key or 'the key in it'} are no certificate and its key, as PEM: "
+            f"{certificate} and {key} are no certificate and its key, as PEM: "
             f"{error.reason or error}"
         ) from None
 

@@ -41,7 +41,7 @@ class Keys:
         """One key a line; empty lines and those that begin with # don't count.
 
         Raises:
-            InvalidRequestError: If it can't be read, or has no key in it.
+            InvalidRequestError: If it can't be read, or has no key in it, or what can't be one.
         """
         try:
             lines = [line.strip() for line in path.read_text().splitlines()]
@@ -54,7 +54,7 @@ class Keys:
         """From an environment variable, with spaces or commas between them.
 
         Raises:
-            InvalidRequestError: If it has no key in it.
+            InvalidRequestError: If it has no key in it, or what can't be one.
         """
         return cls._some(os.environ.get(variable, "").replace(",", " ").split(), variable)
 
@@ -62,8 +62,13 @@ class Keys:
     def _some(cls, keys: Sequence[str], place: str) -> Keys:
         if not keys:
             # Rather than open the server to everybody.
-            raise InvalidRequestError(f"there is no key in {place}")
-        return cls(keys)
+            raise InvalidRequestError(
+                f"there is no key in {place}: put one there, such as `openssl rand -hex 16` makes"
+            )
+        try:
+            return cls(keys)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{place}: {error}") from None
 
     def __bool__(self) -> bool:
         return bool(self._digests)
