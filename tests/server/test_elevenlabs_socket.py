@@ -38,7 +38,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.adapters.pipecat_call import Call, logged, turn
 from tests.fakes import PausingEngine
-from tests.hearing import pitch
+from tests.hearing import decoded, pitch
 from tests.server.live import Live, best_of_three, live, within
 from tests.servers import certificate
 from tts_plugins.audio.g711 import from_alaw, from_ulaw
@@ -658,6 +658,23 @@ async def test_telephones_hear_the_same(law: str) -> None:
     assert noise(samples) > 35
 
 
+@pytest.mark.parametrize("kind", [MULTI, SINGLE])
+@pytest.mark.parametrize("text", ["Hello there.", "Hello there. How are you? I am well."])
+async def test_mp3_is_as_long_as_over_http(kind: str, text: str) -> None:
+    query = {"output_format": "mp3_44100_128"}
+    async with live() as server, connected(server, kind, **query) as client:
+        path = "/v1/text-to-speech/tone?output_format=mp3_44100_128"
+        _, _, body = await server.ask(path, {"text": text})
+        await client.say("a" if kind == MULTI else None, text=text, flush=True)
+        await client.say(close_socket=True)
+        await client.closes()
+    (heard,) = (each for each in client.heard.values() if each.audio)
+    samples, rate = decoded(heard.audio)
+    assert rate == 44_100
+    assert len(samples) == len(decoded(body)[0])
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
+
+
 def noise(samples: np.ndarray[Any, Any]) -> float:
     """How far below the tone everything else is, in decibels."""
     inside = samples[400:-400].astype(np.float64)
@@ -854,6 +871,20 @@ async def test_livekit_interrupts_and_the_socket_goes_on() -> None:
         assert seconds == pytest.approx(11 * SECONDS, abs=0.001)
         await speaker.aclose()
         await server.until(lambda: idle(server))
+
+
+@best_of_three
+async def test_livekit_drops_a_text_that_is_there_and_the_place_is_free() -> None:
+    engine = Counted()
+    async with live(Scheduler(engine, max_ahead=0.5)) as server:
+        speaker = livekit(server, encoding="pcm_24000")
+        stream = speaker.synthesize(LONG, conn_options=CALM)
+        await anext(stream)
+        assert (server.house.admission.active, engine.open) == (1, 1)
+        with within(0.1):
+            await stream.aclose()
+            await server.until(lambda: idle(server) and not engine.open)
+        await speaker.aclose()
 
 
 async def test_livekit_is_told_what_a_refusal_means() -> None:

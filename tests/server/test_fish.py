@@ -7,9 +7,10 @@ import base64
 import io
 import json
 import logging
+import tracemalloc
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ from tests.adapters.pipecat_call import Call, turn
 from tests.audio.bodies import read
 from tests.fakes import ScriptedEngine, tone
 from tests.hearing import pitch
-from tests.server.live import Live, live
+from tests.server.live import Live, best_of_three, live, within
+from tests.server.raw import exchange, request, wire
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.errors import EngineError
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice
@@ -334,6 +336,60 @@ async def test_a_recording_that_comes_along_is_learnt_once_and_for_this_caller_a
         assert (await post(server, body, packed=True, headers=mine))[0] == 400
 
 
+async def test_few_requests_with_recordings_come_in_at_a_time() -> None:
+    ask = request("POST", "/v1/tts", "content-type: application/msgpack")[:-2]
+    by_length = ask + b"content-length: 1000001\r\n\r\n"
+    by_chunk = ask + b"transfer-encoding: chunked\r\n\r\nf4241\r\n" + bytes(1_000_001)
+    async with live(Parrot()) as server:
+        async with AsyncExitStack() as stack:
+            for large in (by_length, by_chunk, by_length, by_chunk):
+                line = await stack.enter_async_context(wire(server.port))
+                await line.send(large)
+            await server.until(lambda: server.house.enrolling == 4)
+            learn = request("POST", "/v1/references/add", "content-length: 1000")
+            for more in (by_length, by_chunk, learn):
+                reply = await exchange(server.port, more)
+                assert reply
+                assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+            for packed in (True, False):
+                assert (await post(server, {"text": TEXT}, packed=packed))[0] == 200
+            in_json = ask.replace(b"msgpack", b"json") + b"content-length: 1000001\r\n\r\n"
+            reply = await exchange(server.port, in_json)
+            assert reply
+            assert reply.status == 413
+        await server.until(lambda: server.house.enrolling == 0)
+
+
+async def test_a_recording_is_not_kept_while_it_is_spoken() -> None:
+    with io.BytesIO() as buffer:
+        with wave.open(buffer, "wb") as file:
+            file.setparams((1, 2, 24_000, 0, "NONE", ""))
+            file.writeframes(bytes(np.tile((tone(1.0).samples * 9_000).astype("<i2"), 100)))
+        along = [{"audio": buffer.getvalue(), "text": "Hello."}]
+    asked = msgpack.packb({"text": TEXT, "format": "pcm", "references": along})
+    heard = asyncio.Event()
+
+    class Slow(Parrot):
+        async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+            await heard.wait()
+            yield tone(0.5)
+
+    async with live(Slow()) as server:
+        tracemalloc.start()
+        try:
+            kind = {"content-type": "application/msgpack"}
+            speaking = asyncio.create_task(
+                server.client.post(f"{server.url}/v1/tts", data=asked, headers=kind)
+            )
+            await server.until(lambda: server.house.admission.active == 1)
+            assert server.house.enrolling == 0
+            assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        finally:
+            tracemalloc.stop()
+        heard.set()
+        assert (await speaking).status == 200
+
+
 def _base64(data: Any) -> str:
     return base64.b64encode(data).decode()
 
@@ -535,7 +591,8 @@ class HereFish(FishAudioTTSService):
     """Pipecat's service, which has no argument for the address."""
 
     def __init__(self, server: Live, **options: Any) -> None:
-        super().__init__(api_key=KEY, **options)
+        # By itself it takes three seconds of silence to be sure that a turn is over.
+        super().__init__(api_key=KEY, stop_frame_timeout_s=0.2, **options)
         self._base_url = f"ws://127.0.0.1:{server.port}/v1/tts/live"
 
 
@@ -560,13 +617,15 @@ async def test_pipecat_speaks_turn_after_turn() -> None:
 
 
 @pytest.mark.usefixtures("quiet")
+@best_of_three
 async def test_pipecat_is_interrupted_and_goes_on() -> None:
     async with live() as server, Call(HereFish(server)) as call:
         await call.send(*turn("word " * 500 + "end."))
         await call.after(TTSAudioRawFrame)
-        await call.send(InterruptionFrame())
+        with within(0.1):
+            await call.send(InterruptionFrame())
+            await server.until(lambda: server.house.admission.active == 0)
         await call.after(InterruptionFrame)
-        await server.until(lambda: server.house.admission.active == 0, seconds=0.5)
         before = len(call.audio)
         await call.send(*turn(TEXT))
         await call.until(lambda: len(call.audio) - before >= 2 * round(SECONDS * 8_000))
@@ -582,3 +641,18 @@ async def test_pipecat_speaks_again_after_an_error() -> None:
         engine.script = (tone(0.5),)
         await call.send(*turn(TEXT))
         await call.until(lambda: len(call.audio) >= 8_000)
+
+
+# Barge-ins
+
+
+@best_of_three
+async def test_livekit_is_interrupted_and_the_place_is_free() -> None:
+    async with live() as server, livekit(server) as speaker:
+        stream = speaker.synthesize("word " * 500)
+        await anext(stream)
+        assert server.house.admission.active == 1
+        with within(0.1):
+            await stream.aclose()
+            await server.until(lambda: server.house.admission.active == 0)
+        assert len(await spoken(speaker.synthesize(TEXT))) > 0

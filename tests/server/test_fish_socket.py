@@ -15,7 +15,7 @@ import pytest
 import websockets
 
 from tests.fakes import ScriptedEngine, tone
-from tests.hearing import pitch
+from tests.hearing import decoded, pitch
 from tests.server.live import Live, best_of_three, live, within
 from tts_plugins.errors import EngineError
 from tts_plugins.server import fish_socket
@@ -142,15 +142,22 @@ async def test_a_wav_has_one_header_at_the_very_beginning() -> None:
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("mp3", b"\xff"), ("opus", b"OggS")])
-async def test_compressed_audio_is_whole(kind: str, magic: bytes) -> None:
+async def test_compressed_audio_is_as_long_as_over_http(kind: str, magic: bytes) -> None:
+    text = "Hello there. How are you?"
     async with live() as server, client(server) as fish:
-        await fish.start(format=kind)
-        await fish.say("Hello there. How are you?")
+        asked = {"text": text, "format": kind}
+        _, _, body = await server.ask("/v1/tts", asked, model="s1")
+        await fish.start(format=kind, sample_rate=None)
+        await fish.say(text)
         await fish.send("stop")
         audio, reason = await fish.finish()
     assert reason == "stop"
     assert audio[0].startswith(magic)
-    assert len(b"".join(audio)) > 2_000
+    samples, rate = decoded(b"".join(audio))
+    assert rate == {"mp3": 44_100, "opus": 48_000}[kind]
+    assert len(samples) == len(decoded(body)[0])
+    assert len(samples) / rate == pytest.approx(0.06 * 21, abs=0.06)
+    assert pitch(samples, rate) == pytest.approx(440, abs=1)
 
 
 async def test_text_with_nothing_to_say_is_a_breath_and_space_is_nothing() -> None:
@@ -206,6 +213,18 @@ async def test_a_start_that_can_not_be_is_a_finish_with_an_error(wrong: dict[str
         assert len(b"".join(heard[0])) == 2 * 11 * 1_440
 
 
+async def test_a_line_of_the_log_is_one_and_not_as_long_as_the_client_likes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with live() as server, client(server) as fish:
+        for name in ("reference_id", "format"):
+            await fish.start(**{name: "long " * 5_000})
+            assert await fish.finish() == ([], "error")
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 2
+    assert max(map(len, lines)) < 400
+
+
 @pytest.mark.parametrize(
     "nonsense",
     ["hello", b"", b"\xc1", b"\x81" * 100_000, b"\xdd\xff\xff\xff\xff" + b"\x01" * 10_000],
@@ -233,6 +252,21 @@ async def test_a_text_that_is_too_long_is_an_error() -> None:
         await fish.start()
         await fish.say("a" * 101)
         await fish.send("flush")
+        assert await fish.finish() == ([], "error")
+
+
+async def test_a_text_that_is_too_long_is_not_cut_into_sentences_first() -> None:
+    async with live(limits=Limits(characters=100)) as server, client(server) as fish:
+        for more in ({}, {"text": "Hello there. " + "a" * 90}):
+            await fish.start(**more)
+            await fish.say("Hello there. " + "a" * 90)
+            assert await fish.finish() == ([], "error")
+
+
+async def test_text_that_cannot_be_said_does_not_pile_up() -> None:
+    async with live(limits=Limits(characters=1_000)) as server, client(server) as fish:
+        await fish.start()
+        await fish.say(*["." * 100] * 20)
         assert await fish.finish() == ([], "error")
 
 

@@ -11,7 +11,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests.fakes import tone
 from tests.server.live import Live, live, tones
 from tts_plugins.server.ledger import Ledger, Record, Spans
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
@@ -100,6 +102,63 @@ async def test_a_listener_that_ran_out_of_audio_is_counted() -> None:
     _, page = ledger.page()
     assert b'tts_underruns_total{dialect="openai",engine="tone"} 1.0' in page
     assert b'tts_underrun_seconds_total{dialect="openai",engine="tone"} 0.5' in page
+
+
+class Pausing:
+    """Says a second, thinks for three, and says another."""
+
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        yield tone(1.0)
+        self._now[0] += 3.0
+        yield tone(1.0)
+
+    async def voices(self) -> Sequence[Voice]:
+        return []
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_a_pause_of_the_engine_is_an_underrun_and_how_long_it_was() -> None:
+    now = [0.0]
+    async with live(Pausing(now), clock=lambda: now[0]) as server:
+        await speak(server)
+        found = await numbers(server)
+    which = 'dialect="openai",engine="pausing"'
+    assert found[f"tts_underruns_total{{{which}}}"] == 1
+    assert found[f"tts_underrun_seconds_total{{{which}}}"] == 2
+
+
+async def test_prometheus_own_reader_takes_the_page() -> None:
+    async with live(tones(max_ahead=0.5), max_streams=7) as server:
+        await speak(server)
+        await server.ask("/v1/audio/speech", said("Hi.", voice='no"body\\\n'))
+        async with server.client.get(f"{server.url}/metrics") as reply:
+            page = await reply.text()
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    kinds = {name: each.type for name, each in families.items() if not name.endswith("_created")}
+    assert kinds == {
+        "tts_requests": "counter",
+        "tts_errors": "counter",
+        "tts_cancellations": "counter",
+        "tts_characters": "counter",
+        "tts_audio_seconds": "counter",
+        "tts_underruns": "counter",
+        "tts_underrun_seconds": "counter",
+        "tts_first_audio_seconds": "histogram",
+        "tts_streams_active": "gauge",
+        "tts_streams_waiting": "gauge",
+        "tts_slots": "gauge",
+    }
+    assert all(family.documentation.endswith(".") for family in families.values())
+    (slots,) = families["tts_slots"].samples
+    assert (slots.labels, slots.value) == ({}, 7)
+    finished, refused = (s for s in families["tts_requests"].samples if s.name[-6:] == "_total")
+    assert finished.labels == {"engine": "tone", "dialect": "openai", "outcome": "finished"}
+    assert refused.labels["outcome"] == "VoiceNotFoundError"
 
 
 async def test_one_line_for_each_request_and_its_text_in_none(

@@ -10,12 +10,12 @@ from unittest.mock import MagicMock
 
 import aiohttp
 import pytest
-from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.frames.frames import ErrorFrame, InterruptionFrame, TTSAudioRawFrame, TTSSpeakFrame
 
 from tests.adapters.pipecat_call import Call
 from tests.hearing import pitch
 from tests.server.cloner import Mimic, recording
-from tests.server.live import live, tones
+from tests.server.live import best_of_three, live, tones, within
 
 TEXT = "Hello there, how are you today?"
 SECONDS = 0.06 * 26
@@ -97,3 +97,16 @@ async def test_a_voice_of_ones_own_speaks_and_anybody_elses_does_not() -> None:
                 authorization=f"Bearer key-of-{key}",
             )
             assert abs(pitch(body[44:], 24_000) - hertz) < 2
+
+
+@best_of_three
+async def test_pipecats_barge_in_frees_the_place_at_once(piper_service: Any) -> None:
+    async with live(tones(max_ahead=0.5)) as server:
+        service = piper_service(base_url=server.url, aiohttp_session=server.client)
+        async with Call(service, rate=24_000) as call:
+            await call.send(TTSSpeakFrame("word " * 500))
+            await call.after(TTSAudioRawFrame)
+            assert server.house.admission.active == 1
+            with within(0.1):
+                await call.send(InterruptionFrame())
+                await server.until(lambda: not server.house.admission.active)
