@@ -26,7 +26,7 @@ from tests.server.live import live
 from tts_plugins.cli import main
 from tts_plugins.errors import InvalidRequestError
 from tts_plugins.registry import open_engine
-from tts_plugins.server.serving import listen, listen_unix
+from tts_plugins.server.serving import config, listen, listen_unix
 from tts_plugins.types import SynthesisRequest
 
 # A child of a shell that ignores Ctrl-C, as those in the background do, would ignore it too.
@@ -542,6 +542,11 @@ def test_without_its_packages_it_names_the_extra(
     assert capsys.readouterr().err == (
         'error: server needs more: pip install "tts-plugins[server]"\n'
     )
+
+
+def test_who_answers_no_ping_is_not_given_up() -> None:
+    # LiveKit's Fish plugin reads nothing from a socket that it keeps for the next turn.
+    assert config(None).ws_ping_timeout is None
 
 
 def test_a_path_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
