@@ -110,3 +110,26 @@ async def test_a_speed_of_zero_is_the_engines_to_refuse() -> None:
         async with aclosing(engine.stream(SynthesisRequest(TEXT, speed=0))) as chunks:
             await anext(chunks)
     await engine.aclose()
+
+
+async def test_the_pace_of_made_up_voices_is_not_remembered_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_plugins.timing._VOICES", 2)
+    engine = TimedEngine(ScriptedEngine(tone(2.0)))
+
+    async def guessed(voice: str) -> float:
+        """Seconds until the last word, before anything is known about this text."""
+        request = SynthesisRequest(TEXT, voice=voice)
+        async with aclosing(engine.stream(request)) as chunks:
+            return words([await anext(chunks)])[-1].start
+
+    unknown = await guessed("a")
+    async with aclosing(engine.stream(SynthesisRequest(TEXT, voice="a"))) as chunks:
+        _ = [chunk async for chunk in chunks]
+    assert await guessed("a") > unknown
+    for voice in ("b", "c"):
+        async with aclosing(engine.stream(SynthesisRequest(TEXT, voice=voice))) as chunks:
+            _ = [chunk async for chunk in chunks]
+    assert await guessed("a") == unknown
+    assert await guessed("c") > unknown

@@ -23,6 +23,9 @@ _PACE = 0.065
 _LEARN = 0.3
 """Weight of the newest utterance in what is known about a voice's pace."""
 
+_VOICES = 1000
+"""Voices whose pace is remembered: some engines take any name that a client makes up."""
+
 
 class TimedEngine:
     """The same engine, with words in every stream.
@@ -60,7 +63,10 @@ class TimedEngine:
         if rest := tuple(guess.flush()):
             yield AudioChunk(np.zeros(0, np.float32), rate, rest)
         if guess.pace:
+            self._pace.pop(request.voice, None)  # to the end, as the newest
             self._pace[request.voice] = pace + _LEARN * (guess.pace * request.speed - pace)
+            if len(self._pace) > _VOICES:
+                del self._pace[next(iter(self._pace))]
 
     async def voices(self) -> Sequence[Voice]:
         return await self.engine.voices()
