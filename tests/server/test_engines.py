@@ -1,11 +1,18 @@
-"""What requests call the engines of a server."""
+"""What requests call the engines of a server, and which of their voices there are."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
 import pytest
 
-from tts_plugins.errors import InvalidRequestError
-from tts_plugins.server.engines import named
+from tests.server.cloner import Mimic
+from tts_plugins.errors import InvalidRequestError, RemoteError
+from tts_plugins.server.engines import Engines, Hosted, named
+from tts_plugins.types import SynthesisRequest, Voice
 
 
 @pytest.mark.parametrize(
@@ -38,3 +45,128 @@ def test_two_engines_cant_have_one_name() -> None:
         with pytest.raises(InvalidRequestError) as raised:
             named(["tone", second])
         assert str(raised.value) == f"two engines are called 'tone': write NAME={spec}"
+
+
+class Lists(Mimic):
+    """Lists its voices when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.lets = asyncio.Event()
+        self.fails = False
+
+    async def voices(self) -> Sequence[Voice]:
+        self.asked += 1
+        await self.lets.wait()
+        if self.fails:
+            raise RemoteError("no list today")
+        return await super().voices()
+
+
+async def taken(hosted: Hosted, voice: str) -> str | None:
+    """What the engine is asked for."""
+    request, _ = await hosted.request(SynthesisRequest("Hi.", voice=voice), "-")
+    return request.voice
+
+
+async def test_the_list_of_voices_is_asked_for_once_however_many_wait_for_it() -> None:
+    engine = Lists()
+    hosted = Hosted("lists", engine, aliases={})
+    waiting = [asyncio.create_task(taken(hosted, "own")) for _ in range(8)]
+    await asyncio.sleep(0.01)
+    waiting.pop().cancel()
+    engine.lets.set()
+    assert await asyncio.gather(*waiting) == ["own"] * 7
+    assert engine.asked == 1
+
+
+async def test_the_old_list_is_good_enough_while_another_is_on_its_way() -> None:
+    engine = Lists()
+    engine.lets.set()
+    now = [0.0]
+    hosted = Hosted("lists", engine, aliases={}, clock=lambda: now[0])
+    await hosted.voices("-")
+    engine.lets.clear()
+    engine.pitches["new"] = 550.0
+    now[0] = 61
+    for _ in range(3):
+        assert [voice.id for voice in await hosted.voices("-")] == ["own"]
+    engine.lets.set()
+    await asyncio.sleep(0.01)
+    assert [voice.id for voice in await hosted.voices("-")] == ["own", "new"]
+    assert engine.asked == 2
+
+
+async def test_speech_needs_no_list_of_voices(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Lists()
+    engine.lets.set()
+    engine.fails = True
+    now = [0.0]
+    hosted = Hosted("lists", engine, aliases={}, clock=lambda: now[0])
+    assert await taken(hosted, "own") == "own"
+    await hosted.check("own", "-")
+    with pytest.raises(RemoteError, match="no list today"):
+        await hosted.voices("-")
+    assert engine.asked == 1
+    assert caplog.messages == ["lists doesn't list its voices: no list today"]
+    engine.fails = False
+    now[0] = 6
+    assert [voice.id for voice in await hosted.voices("-")] == ["own"]
+    engine.fails = True
+    now[0] = 100
+    await hosted.voices("-")
+    await asyncio.sleep(0.01)
+    assert [voice.id for voice in await hosted.voices("-")] == ["own"]
+    assert await taken(hosted, "own") == "own"
+
+
+class Far(Mimic):
+    """Has voices that it would have to download."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = {"own"}
+
+    async def voices(self) -> Sequence[Voice]:
+        return [Voice(name, "und", ready=name in self.here) for name in ("own", "emma", "fable")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "remedy"),
+    [
+        ("hibari", "fetch it first with `tts-plugins say Hi. --engine hibari --voice emma`"),
+        ("native+http://h:1?api_key=secret", "isn't here yet: have its engine fetch it first$"),
+        ("fallback:a,b", "isn't here yet: have its engine fetch it first$"),
+        ("", "isn't here yet: have its engine fetch it first$"),
+    ],
+)
+async def test_no_client_has_a_voice_downloaded(spec: str, remedy: str) -> None:
+    engine = Far()
+    now = [0.0]
+    hosted = Hosted("far", engine, aliases={"anna": "emma"}, spec=spec, clock=lambda: now[0])
+    assert [voice.id for voice in await hosted.voices("-")] == ["own"]
+    for name in ("emma", "anna"):
+        with pytest.raises(InvalidRequestError, match=remedy):
+            await taken(hosted, name)
+        with pytest.raises(InvalidRequestError, match=remedy):
+            await hosted.check(name, "-")
+    # A name that clients send because they have to.
+    assert await taken(hosted, "fable") is None
+    engine.here.add("emma")
+    now[0] = 61
+    await hosted.voices("-")
+    await asyncio.sleep(0.01)
+    assert [voice.id for voice in await hosted.voices("-")] == ["own", "emma"]
+    assert await taken(hosted, "anna") == "emma"
+
+
+async def test_an_engine_that_was_opened_by_its_name_is_named_in_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engines = Engines({"en": "hibari"})
+    async with aclosing(engines):
+        await engines.open(warm=False)
+        with pytest.raises(InvalidRequestError, match="--engine hibari --voice emma"):
+            await taken(engines.find(None), "emma")

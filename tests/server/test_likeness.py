@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -62,3 +63,27 @@ async def test_anything_else_is_refused(wrong: Any) -> None:
 async def test_a_request_without_recordings_is_as_it_was() -> None:
     request = SynthesisRequest("Hello.", voice="polly", options={"seed": 1})
     assert await like(Hosted("parrot", Parrot(), aliases={}), request, "mai") is request
+
+
+async def test_two_first_requests_at_once_learn_a_recording_once() -> None:
+    engine = Parrot()
+    hosted = Hosted("parrot", engine, aliases={})
+    request = asked((recording(), "Hello."))
+    both = await asyncio.gather(like(hosted, request, "mai"), like(hosted, request, "mai"))
+    assert both[0] == both[1]
+    assert engine.lessons == 1
+
+
+async def test_what_was_kept_because_it_spoke_is_forgotten_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(likeness, "_MOST", 1)
+    hosted = Hosted("parrot", Parrot(), aliases={})
+    first = await like(hosted, asked((recording(), "a")), "mai")
+    taken, _ = await hosted.request(first, "mai")
+    with hosted.speaking(taken.voice):
+        await like(hosted, asked((recording(), "b")), "mai")
+        assert len(await hosted.voices("mai")) == 3
+    both = [like(hosted, asked((recording(), said)), "mai") for said in ("c", "c")]
+    last, _ = await asyncio.gather(*both)
+    assert [voice.id for voice in await hosted.voices("mai")] == ["polly", last.voice]

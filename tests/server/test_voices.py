@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from tts_plugins.errors import (
 )
 from tts_plugins.remote import RemoteEngine
 from tts_plugins.server.engines import Hosted
+from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
 
 ANN, BEN = "key-of-ann", "key-of-ben"
@@ -457,6 +460,184 @@ async def test_without_keys_a_voice_is_everybodys_under_its_own_name() -> None:
     assert await here.voices("-") == [Voice("own", "und"), Voice("mai", "und", "clip 0123")]
 
 
+class Vendor(Mimic):
+    """Calls voices by ids of its own, and lists nothing but those."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+        """Until then it learns and forgets, but doesn't say so."""
+        self.answers.set()
+
+    async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
+        await super().clone(name, reference, transcript=transcript)
+        learnt = f"id{len(self.clips)}"
+        self.pitches[learnt] = self.pitches.pop(name)
+        await self.answers.wait()
+        return Voice(learnt, "und")
+
+    async def forget(self, voice: str) -> None:
+        await self.answers.wait()
+        await super().forget(voice)
+
+
+class Describes(Vendor):
+    """Describes each voice by what it was to be called."""
+
+    async def voices(self) -> Sequence[Voice]:
+        titles = {f"id{n + 1}": clip[0] for n, clip in enumerate(self.clips)}
+        listed = await super().voices()
+        return [replace(voice, description=titles.get(voice.id, "")) for voice in listed]
+
+
+async def refused(hosted: Hosted, name: str, caller: str) -> None:
+    with pytest.raises(VoiceNotFoundError, match=r"available: own$"):
+        await hosted.request(SynthesisRequest("Hi.", voice=name), caller)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  what it asks has no event
+            await asyncio.sleep(0.001)
+
+
+async def test_a_voice_is_nobody_elses_while_it_is_learnt_and_forgotten() -> None:
+    engine = Vendor()
+    now = [0.0]
+    here = Hosted("vendor", engine, aliases={}, clock=lambda: now[0])
+    assert await names(here, "ffffffff") == ["own"]
+    for doing in (
+        lambda: here.clone("mai", recording(330), caller="0a1b2c3d"),
+        lambda: here.forget("mai", "0a1b2c3d"),
+    ):
+        engine.answers.clear()
+        task = asyncio.create_task(doing())
+        await until(lambda: "id1" in engine.pitches)
+        for _ in range(2):
+            now[0] += 100
+            assert await names(here, "ffffffff") == ["own"]
+            await asyncio.sleep(0)
+        await refused(here, "id1", "ffffffff")
+        engine.answers.set()
+        await task
+        assert await names(here, "ffffffff") == ["own"]
+    assert await names(here, "0a1b2c3d") == ["own"]
+
+
+async def test_what_a_learning_left_behind_that_was_cut_is_nobodys() -> None:
+    engine = Vendor()
+    now = [0.0]
+    here = Hosted("vendor", engine, aliases={}, clock=lambda: now[0])
+    engine.answers.clear()
+    task = asyncio.create_task(here.clone("mai", recording(330), caller="0a1b2c3d"))
+    await until(lambda: "id1" in engine.pitches)
+    task.cancel()
+    await asyncio.wait({task})
+    engine.answers.set()
+    await here.clone("anh", recording(330), caller="0a1b2c3d")
+    now[0] = 100
+    await names(here, "ffffffff")
+    await asyncio.sleep(0)
+    await refused(here, "id1", "ffffffff")
+    assert await names(here, "ffffffff") == ["own"]
+    assert await names(here, "0a1b2c3d") == ["own", "anh"]
+
+
+async def test_a_voice_that_was_learnt_after_all_is_its_callers() -> None:
+    engine = Describes()
+    now = [0.0]
+    here = Hosted("vendor", engine, aliases={}, clock=lambda: now[0])
+    engine.answers.clear()
+    task = asyncio.create_task(here.clone("mai", recording(330), caller="0a1b2c3d"))
+    await until(lambda: "id1" in engine.pitches)
+    task.cancel()
+    await asyncio.wait({task})
+    now[0] = 100
+    await names(here, "ffffffff")
+    await asyncio.sleep(0)
+    await refused(here, "id1", "ffffffff")
+    request, _ = await here.request(SynthesisRequest("Hi.", voice="mai"), "0a1b2c3d")
+    assert request.voice == "id1"
+
+
+async def test_whose_a_voice_is_stands_in_its_description_where_its_id_is_the_engines() -> None:
+    engine = Describes()
+    await hosted(engine).clone("mai", recording(330), caller="0a1b2c3d")
+    later = hosted(engine)
+    assert await names(later, "ffffffff") == ["own"]
+    await refused(later, "id1", "ffffffff")
+    request, _ = await later.request(SynthesisRequest("Hi.", voice="mai"), "0a1b2c3d")
+    assert request.voice == "id1"
+    # Learnt anew, it is still called so that its owner is known.
+    await later.clone("mai", recording(550), caller="0a1b2c3d")
+    assert [clip[0] for clip in engine.clips] == ["mai-key0a1b2c3d"] * 2
+    assert await names(hosted(engine), "ffffffff") == ["own"]
+
+
+async def test_a_name_that_looks_like_somebodys_mark_is_still_its_owners() -> None:
+    engine = Describes()
+    await hosted(engine).clone("mai-keyffffffff", recording(330), caller="0a1b2c3d")
+    later = hosted(engine)
+    assert await names(later, "ffffffff") == ["own"]
+    assert await names(later, "0a1b2c3d") == ["own", "mai-keyffffffff"]
+
+
+async def test_a_blend_with_somebodys_voice_is_refused() -> None:
+    engine = Mimic()
+    here = hosted(engine)
+    await here.clone("mai", recording(330), caller="0a1b2c3d")
+    for blend in ("mai-key0a1b2c3d+own", "own(2)+MAI-KEY0A1B2C3D", "own+mai-key0a1b2c3d(1)+own"):
+        await refused(here, blend, "ffffffff")
+
+
+async def test_a_voice_that_speaks_is_kept_when_its_name_is_learnt_anew() -> None:
+    engine = Vendor()
+    here = hosted(engine)
+    await here.clone("mai", recording(330), caller="0a1b2c3d")
+    with here.speaking("id1"):
+        await here.clone("mai", recording(550), caller="0a1b2c3d")
+        assert list(engine.pitches) == [None, "own", "id1", "id2"]
+    await refused(here, "id1", "ffffffff")
+    assert await names(here, "0a1b2c3d") == ["own", "mai"]
+
+
+async def test_a_caller_has_as_many_voices_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_plugins.server.engines._MOST", 2)
+    here = hosted(Mimic())
+    for name in ("mai", "anh", "mai"):
+        await here.clone(name, recording(330), caller="0a1b2c3d")
+    with pytest.raises(RefusedError, match="you have 2 voices, as many as may be: delete") as no:
+        await here.clone("lan", recording(330), caller="0a1b2c3d")
+    assert no.value.status_code == 409
+    await here.clone("lan", recording(330), caller="ffffffff")
+    await here.forget("mai", "0a1b2c3d")
+    await here.clone("lan", recording(330), caller="0a1b2c3d")
+
+
+async def test_what_the_engine_lists_no_more_is_not_remembered() -> None:
+    engine = Keeps()
+    now = [0.0]
+    here = Hosted("mimic", engine, aliases={}, clock=lambda: now[0])
+    await here.clone("mai", recording(330), caller="0a1b2c3d")
+    await here.forget("mai", "0a1b2c3d")
+    del engine.pitches["mai-key0a1b2c3d"]
+    now[0] = 100
+    await names(here, "0a1b2c3d")
+    await asyncio.sleep(0)
+    await here.clone("mai", recording(330), caller="0a1b2c3d")
+    assert [clip[0] for clip in engine.clips] == ["mai-key0a1b2c3d"] * 2
+
+
+async def test_a_request_costs_little_where_many_voices_are_enrolled() -> None:
+    engine = Mimic()
+    engine.pitches.update({f"v{n}-key{n % 16:08x}": 440.0 for n in range(3000)})
+    here = hosted(engine)
+    assert len(await here.voices("00000001")) == 189
+    began = time.process_time()
+    await here.request(SynthesisRequest("Hi.", voice="own"), "00000001")
+    assert time.process_time() - began < 0.1
+
+
 # A server in front of a server
 
 
@@ -481,6 +662,19 @@ async def test_a_server_whose_voices_have_ids_of_their_own_shows_them_to_their_o
             with pytest.raises(openai.BadRequestError, match="no voice 'mai'") as refusal:
                 await heard(ben, "mai")
             assert "key" not in str(refusal.value)
+        await remote.aclose()
+        # After a restart, or in another of its processes.
+        remote = RemoteEngine(ElevenLabsDialect(), behind.url, api_key=vendor.key)
+        async with (
+            live(remote, keys=KEYS) as server,
+            client(server) as ann,
+            client(server, BEN) as ben,
+        ):
+            assert await listed(server, BEN) == own  # the vendor has his recording as hers
+            assert await listed(server, ANN) == [*own, "mai"]
+            await heard(ann, "mai")
+            with pytest.raises(openai.BadRequestError, match=f"no voice 'clone{len(own)}'"):
+                await heard(ben, f"clone{len(own)}")
         await remote.aclose()
 
 

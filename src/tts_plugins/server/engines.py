@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import shlex
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -37,6 +39,12 @@ T = TypeVar("T")
 _FRESH = 60.0
 """Seconds for which a list of voices is believed; a server's costs a request."""
 
+_AGAIN = 5.0
+"""Seconds until a list that failed is asked for again."""
+
+_MOST = 1000
+"""Voices that a caller may have."""
+
 _LEARNING = 120.0
 """Seconds that an engine may take to learn a voice."""
 
@@ -59,6 +67,7 @@ class Hosted:
         name: What requests call it, as their model.
         engine: The engine itself.
         aliases: Names of voices, and what the engine calls them.
+        spec: What opens such an engine, if that is known.
         clock: Monotonic time in seconds. Tests pass their own.
     """
 
@@ -68,14 +77,22 @@ class Hosted:
         engine: Engine,
         *,
         aliases: Mapping[str, str],
+        spec: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.engine = engine if isinstance(engine, TimedEngine) else TimedEngine(engine)
         self._aliases = aliases
+        self._spec = spec
         self._clock = clock
         self._listed: Sequence[Voice] = ()
-        self._listed_at: float | None = None
+        self._unlisted: TTSError | None = EngineError(f"{name} hasn't listed its voices yet")
+        """Why there is no list, not even an old one."""
+        self._listing: asyncio.Task[None] | None = None
+        """What asks for the list, or did so last."""
+        self._stale_at = -math.inf
+        self._forgotten: set[str] = set()
+        """Voices that a list on its way may still have."""
         self._enrolled = Enrolled()
         self._learning = asyncio.Lock()
         """One voice at a time is learnt, given another name or deleted."""
@@ -99,8 +116,12 @@ class Hosted:
         return None
 
     async def voices(self, caller: str) -> list[Voice]:
-        """The engine's voices and those that this caller enrolled, never anybody else's."""
-        theirs = await self._voices()
+        """The engine's voices and those that this caller enrolled, never anybody else's.
+
+        Raises:
+            EngineError: If the engine can't list its own, and never could.
+        """
+        theirs = await self._ready()
         mine = self._enrolled.of(caller)
         taken = {voice.id for voice in mine}
         return [*(voice for voice in theirs if voice.id not in taken), *mine]
@@ -117,9 +138,10 @@ class Hosted:
 
         Raises:
             VoiceNotFoundError: If the name can't be a voice's, or is somebody else's.
+            InvalidRequestError: If the engine would have to download the voice.
         """
         name = request.voice
-        if any_voice and name and not await self._has(name, caller):
+        if any_voice and name and not self._has(name, caller, await self._known()):
             name = None
         voice = await self._voice(name, caller)
         options = request.options
@@ -127,31 +149,49 @@ class Hosted:
         ignored = tuple(sorted(options.keys() - known.keys()))
         return replace(request, voice=voice, options=known), ignored
 
-    async def _has(self, name: str, caller: str) -> bool:
-        name = self._aliases.get(name, name)
-        return any(voice.id == name for voice in await self.voices(caller))
+    def _has(self, name: str, caller: str, theirs: Iterable[Voice]) -> bool:
+        called = self._aliases.get(name, name)
+        mine = self._enrolled.find(caller, name) is not None
+        return mine or any(voice.id == called for voice in theirs)
 
     async def check(self, name: str | None, caller: str) -> None:
         """Look whether there is a voice of this name, before anything is spoken with it.
 
         Raises:
             VoiceNotFoundError: If there isn't.
+            InvalidRequestError: If the engine would have to download it.
         """
         voice = await self._voice(name, caller)
         if voice is None or self._enrolled.has(voice):
             return
-        listed = [each.id for each in await self._voices()]
+        listed = [each.id for each in await self._known()]
         # What has a voice's name in it may be a mix of several: that only the engine can tell.
         if listed and not any(each in voice for each in listed):
             raise await self.unknown(voice, caller)
 
     async def clone(
-        self, name: str, clip: bytes, *, caller: str, transcript: str = "", description: str = ""
+        self,
+        name: str,
+        clip: bytes,
+        *,
+        caller: str,
+        transcript: str = "",
+        description: str = "",
+        anew: bool = True,
     ) -> Voice:
         """Enrol a recording for this caller alone.
 
+        Args:
+            name: What the caller calls it.
+            clip: The recording.
+            caller: Who that is.
+            transcript: What is said in it.
+            description: What the caller says of it.
+            anew: Whether a voice that the caller has by this name is replaced, rather than kept.
+
         Raises:
-            RefusedError: 501, if the engine can't; 409, if the name is taken by the engine.
+            RefusedError: 501, if the engine can't; 409, if the name is taken by the engine, or the
+                caller has as many voices as may be.
             InvalidRequestError: If the name can't be one, or the recording is none.
             EngineError: If the engine fails.
         """
@@ -160,15 +200,19 @@ class Hosted:
             raise RefusedError(501, f"{self.name} can't clone voices")
         _check_name(name)
         async with self._learning:
-            if not self._enrolled.find(caller, name):
+            before = self._enrolled.find(caller, name)
+            if before and not anew:
+                return replace(before, id=name)
+            if before is None:
                 await self._check_free(name, caller)
+                self._check_room(caller)
             wav = await asyncio.to_thread(hear, clip)
             title = self._enrolled.title(caller, name)
-            voice = await _learnt(cloner.clone(title, wav, transcript=transcript))
-            self._listed_at = None
-            before = self._enrolled.find(caller, name)
+            with self._enrolled.learning():
+                voice = await _learnt(cloner.clone(title, wav, transcript=transcript))
             self._enrolled.put(caller, name, Enrolment(voice, description))
-            if before:
+            if before and not self._enrolled.users(before.id):
+                self._enrolled.drop(before.id)  # nobody's, even if the engine fails to forget it
                 await self._unlearn(before.id)
         return replace(voice, id=name, description=description)
 
@@ -184,12 +228,10 @@ class Hosted:
             voice = self._enrolled.find(caller, name)
             if voice and self._speaking[voice.id]:
                 raise RefusedError(409, f"{name!r} speaks just now: delete it later")
-            enrolment = self._enrolled.take(caller, name)
-            try:
-                await self._unlearn(enrolment.voice.id)
-            except BaseException:
-                self._enrolled.put(caller, name, enrolment)
-                raise
+            if voice and self._enrolled.users(voice.id) == 1:
+                await self._unlearn(voice.id)
+            # Not before: what the engine still lists and nobody has is everybody's.
+            self._enrolled.take(caller, name)
 
     async def rename(self, name: str, new: str, caller: str) -> None:
         """Call a voice that this caller enrolled by another name.
@@ -218,44 +260,86 @@ class Hosted:
 
     async def unknown(self, name: str, caller: str) -> VoiceNotFoundError:
         """The error for a voice that there isn't: an engine would name everybody's."""
-        return VoiceNotFoundError(name, [voice.id for voice in await self.voices(caller)])
+        known = [*await self._known(), *self._enrolled.of(caller)]
+        return VoiceNotFoundError(name, [voice.id for voice in known])
 
     async def _check_free(self, name: str, caller: str) -> None:
-        if await self._has(name, caller):
+        if self._has(name, caller, await self._ready()):
             raise RefusedError(409, f"there is a voice {name!r} already: choose another name")
 
+    def _check_room(self, caller: str) -> None:
+        if len(self._enrolled.of(caller)) >= _MOST:
+            raise RefusedError(409, f"you have {_MOST} voices, as many as may be: delete one first")
+
     async def _unlearn(self, voice: str) -> None:
-        """Have the engine forget what nobody has any more."""
-        if self._enrolled.is_used(voice):
-            return
-        self._listed_at = None
-        if forget := getattr(self.cloner, "forget", None):
-            await _learnt(forget(voice))
-        else:
+        """Have the engine forget a voice, unless it can't or somebody hears it."""
+        forget = getattr(self.cloner, "forget", None)
+        if forget is None or self._speaking[voice]:
             self._enrolled.drop(voice)
+            return
+        await _learnt(forget(voice))
+        self._forgotten.add(voice)
+        self._listed = [each for each in self._listed if each.id != voice]
 
     async def _voice(self, name: str | None, caller: str) -> str | None:
         if not name:
             return None
-        theirs = await self._voices()
+        theirs = await self._known()
         if mine := self._enrolled.find(caller, name):
             return mine.id
         name = self._aliases.get(name, name)
         if name in DEFAULTS and not any(voice.id == name for voice in theirs):
             return None
-        if not _is_name(name) or self._enrolled.has(name):
+        if not _is_name(name) or self._enrolled.is_in(name):
             raise await self.unknown(name, caller)
+        if any(voice.id == name and not voice.ready for voice in self._listed):
+            # The download would keep everybody waiting. 503 would have the client ask again.
+            raise InvalidRequestError(f"voice {name!r} isn't here yet: {self._fetching(name)}")
         return name
 
-    async def _voices(self) -> Sequence[Voice]:
-        """The engine's own voices: nobody's."""
-        now = self._clock()
-        if self._listed_at is None or now - self._listed_at > _FRESH:
+    def _fetching(self, voice: str) -> str:
+        """How to have the engine download a voice."""
+        if not self._spec or ":" in self._spec:  # an address may have a key in it
+            return "have its engine fetch it first"
+        words = ["tts-plugins", "say", "Hi.", "--engine", self._spec, "--voice", voice]
+        return f"fetch it first with `{shlex.join(words)}`, where the server runs"
+
+    async def _known(self) -> list[Voice]:
+        """The engine's own voices as far as they are known: speech doesn't need a list."""
+        try:
+            return await self._ready()
+        except TTSError:
+            return []
+
+    async def _ready(self) -> list[Voice]:
+        """The engine's own voices, nobody's, that can speak at once.
+
+        Only the first list is waited for. While another is fetched, or can't be, the old one holds.
+        """
+        fetching = self._listing is not None and not self._listing.done()
+        if not fetching and self._clock() > self._stale_at:
+            self._listing = asyncio.create_task(self._list())
+        if self._unlisted and self._listing:
+            await asyncio.shield(self._listing)
+        if self._unlisted:
+            raise self._unlisted.with_traceback(None)
+        return [each for each in self._listed if each.ready and not self._enrolled.has(each.id)]
+
+    async def _list(self) -> None:
+        self._forgotten.clear()
+        try:
             with strangers():
-                self._listed = await self.engine.voices()
-            self._listed_at = now
-            self._enrolled.recognize(self._listed)
-        return [voice for voice in self._listed if not self._enrolled.has(voice.id)]
+                listed = await self.engine.voices()
+        except TTSError as error:
+            logger.warning("%s doesn't list its voices: %s", self.name, error)
+            if self._unlisted:
+                self._unlisted = error
+            self._stale_at = self._clock() + _AGAIN
+            return
+        self._listed = [voice for voice in listed if voice.id not in self._forgotten]
+        self._unlisted = None
+        self._stale_at = self._clock() + _FRESH
+        self._enrolled.recognize(self._listed)
 
 
 class Engines:
@@ -305,7 +389,13 @@ class Engines:
                 if isinstance(engine, str):
                     engine = await asyncio.to_thread(open_engine, engine)
                     self._ours.append(engine)
-                opened[name] = Hosted(name, engine, aliases=self._aliases, clock=self._clock)
+                opened[name] = Hosted(
+                    name,
+                    engine,
+                    aliases=self._aliases,
+                    spec=given if isinstance(given, str) else "",
+                    clock=self._clock,
+                )
                 if warm:
                     await warm_up(opened[name].engine)
         except (TTSError, OSError) as error:

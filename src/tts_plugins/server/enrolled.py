@@ -6,20 +6,30 @@ again, and it is found to be its owner's::
 
     mai                what its owner calls it; anybody else may call another so
     mai-key1f3870be    what the engine calls it; just mai where no keys are set
+
+A vendor that calls voices by ids of its own describes them by that name::
+
+    21m00Tcm4TlvDq8ikWAM    mai-key1f3870be (cloned): clip 5a2b91c0
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from tts_plugins.errors import VoiceNotFoundError
+from tts_plugins.errors import EngineTimeoutError, UnreachableError, VoiceNotFoundError
 from tts_plugins.server.keys import NOBODY
 from tts_plugins.types import Voice
 
-_MARKED = re.compile(r"(.+)-key([0-9a-f]{8})", re.IGNORECASE)
+logger = logging.getLogger(__name__)
+
+_MARKED = re.compile(r"(.+)-key([0-9a-f]{8})", re.IGNORECASE | re.DOTALL)
+"""The last one is ours: a name before it is its owner's choice, and may look like another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +44,59 @@ class Enrolled:
     """The voices that callers enrolled with one engine."""
 
     def __init__(self) -> None:
-        self._by_name: dict[tuple[str, str], Enrolment] = {}
+        self._by_caller: dict[str, dict[str, Enrolment]] = {}
         """By caller, and what they call it."""
+        self._users: dict[str, int] = {}
+        """How many have what the engine calls so: it may know one recording from two."""
         self._dropped: set[str] = set()
         """What the engine goes on to list although nobody has it any more."""
+        self._marked: set[str] = set()
+        """What the engine lists with a mark."""
+        self._listed: set[str] | None = None
+        """All that the engine listed when it was last asked."""
+        self._in_doubt = False
+        """Whether the engine may have learnt a voice without saying what it calls it."""
 
     def find(self, caller: str, name: str) -> Voice | None:
         """A caller's voice, as the engine calls it."""
-        found = self._by_name.get((caller, name))
+        found = self._by_caller.get(caller, {}).get(name)
         return found.voice if found else None
 
     def of(self, caller: str) -> list[Voice]:
         """A caller's voices, as they call them."""
         return [
             replace(each.voice, id=name, description=each.description)
-            for (owner, name), each in self._by_name.items()
-            if owner == caller
+            for name, each in self._by_caller.get(caller, {}).items()
         ]
 
     def has(self, voice: str) -> bool:
         """Whether what the engine calls so is, or was, anybody's."""
-        return bool(voice in self._dropped or voice in self._ids() or _MARKED.fullmatch(voice))
+        return voice in self._users or voice in self._dropped or voice in self._marked
+
+    def is_in(self, name: str) -> bool:
+        """Whether a name asks for anybody's voice, perhaps as a part of a blend."""
+        return self.has(name) or _MARKED.match(name) is not None
+
+    def users(self, voice: str) -> int:
+        """How many have what the engine calls so."""
+        return self._users.get(voice, 0)
 
     def title(self, caller: str, name: str) -> str:
         """What the engine is to call a voice: the same as before if this one is learnt again."""
-        if before := self.find(caller, name):
-            return before.id
+        before = self.find(caller, name)
         mark = "" if caller == NOBODY else f"-key{caller}"
-        taken = self._ids() | self._dropped  # such as what was enrolled so, and then renamed
+        # Such as what was enrolled so, and then renamed.
+        taken = (self._users.keys() | self._dropped) - {before.id if before else ""}
         titles = (f"{name}{number}{mark}" for number in chain([""], map(str, count(2))))
         return next(title for title in titles if title not in taken)
 
     def put(self, caller: str, name: str, enrolment: Enrolment) -> None:
-        self._by_name[caller, name] = enrolment
-        self._dropped.discard(enrolment.voice.id)
+        if self.find(caller, name):
+            self.take(caller, name)
+        voice = enrolment.voice.id
+        self._by_caller.setdefault(caller, {})[name] = enrolment
+        self._users[voice] = self.users(voice) + 1
+        self._dropped.discard(voice)
 
     def take(self, caller: str, name: str) -> Enrolment:
         """Take a voice from its owner.
@@ -75,26 +104,48 @@ class Enrolled:
         Raises:
             VoiceNotFoundError: If it is none of theirs.
         """
-        if (caller, name) not in self._by_name:
+        if not self.find(caller, name):
             raise VoiceNotFoundError(name, [voice.id for voice in self.of(caller)])
-        return self._by_name.pop((caller, name))
+        taken = self._by_caller[caller].pop(name)
+        self._users[taken.voice.id] -= 1
+        if not self._users[taken.voice.id]:
+            del self._users[taken.voice.id]
+        return taken
 
     def drop(self, voice: str) -> None:
         """The engine keeps a voice that nobody has any more."""
         self._dropped.add(voice)
 
-    def is_used(self, voice: str) -> bool:
-        """Whether anybody has what the engine calls so: it may know one recording from two."""
-        return voice in self._ids()
+    @contextmanager
+    def learning(self) -> Generator[None, None, None]:
+        """While the engine learns a voice, and for good if that is cut short.
+
+        What turns up in its list meanwhile may be that voice. If it has no mark, it is nobody's.
+        """
+        in_doubt, self._in_doubt = self._in_doubt, True
+        try:
+            yield
+        except (asyncio.CancelledError, EngineTimeoutError, UnreachableError):
+            in_doubt = True
+            raise
+        finally:
+            self._in_doubt = in_doubt
 
     def recognize(self, listed: Iterable[Voice]) -> None:
         """Give back to their owners what an earlier server had the engine learn."""
-        known = self._ids() | self._dropped
+        before, self._listed, self._marked = self._listed, set(), set()
         for voice in listed:
-            match = _MARKED.fullmatch(voice.id)
-            if match and voice.id not in known:
-                name, owner = match.groups()
-                self._by_name.setdefault((owner, name), Enrolment(voice, voice.description))
-
-    def _ids(self) -> set[str]:
-        return {each.voice.id for each in self._by_name.values()}
+            self._listed.add(voice.id)
+            match = _MARKED.match(voice.id) or _MARKED.match(voice.description)
+            if match:
+                self._marked.add(voice.id)
+            if voice.id in self._users or voice.id in self._dropped:
+                continue
+            if match:
+                name, owner = match[1], match[2].lower()
+                if not self.find(owner, name):
+                    self.put(owner, name, Enrolment(voice, voice.description))
+            elif self._in_doubt and before is not None and voice.id not in before:
+                logger.warning("%r may be a voice that was half learnt: it is nobody's", voice.id)
+                self._dropped.add(voice.id)
+        self._dropped &= self._listed

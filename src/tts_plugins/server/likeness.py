@@ -10,7 +10,7 @@ import hashlib
 from contextlib import suppress
 from dataclasses import replace
 
-from tts_plugins.errors import InvalidRequestError
+from tts_plugins.errors import InvalidRequestError, VoiceNotFoundError
 from tts_plugins.server.engines import Hosted
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import SynthesisRequest
@@ -41,8 +41,9 @@ async def like(hosted: Hosted, request: SynthesisRequest, caller: str) -> Synthe
     name = _NAMED + hashlib.sha256(clip + b"\0" + said).hexdigest()[:16]
     mine = [voice.id for voice in await hosted.voices(caller) if voice.id.startswith(_NAMED)]
     if name not in mine:
-        if len(mine) >= _MOST:
-            with suppress(RefusedError):  # it speaks
-                await hosted.forget(mine[0], caller)
-        await hosted.clone(name, clip, caller=caller, transcript=transcript)
+        for oldest in mine[: max(0, len(mine) - _MOST + 1)]:
+            with suppress(RefusedError, VoiceNotFoundError):  # it speaks, or is just forgotten
+                await hosted.forget(oldest, caller)
+        # Of several first requests at once, one learns it and the others wait.
+        await hosted.clone(name, clip, caller=caller, transcript=transcript, anew=False)
     return replace(request, voice=name, options=options)
