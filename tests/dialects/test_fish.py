@@ -812,6 +812,8 @@ def test_a_recording_that_is_none_is_refused(wrong: object) -> None:
         b"\x82\xa4text\xa2Hi\xa1x\xc9\xff\xff\xff\xff\x00",
         b"\x82\xa4text\xa2Hi\xa1x\xc6\xff\xff\xff\xff\x00",
         b"\x82\xa4text\xa2Hi\xa1x" + b"\xdd\x00\x00\x03\xe8" * 2_000,
+        b"\x82\xa4text\xa2Hi\xa1x\xdc\x00\x64" + (b"\xdc\x00\x64" + b"\x90" * 100) * 100,
+        b"\x82\xa4text\xa2Hi\xa1x\xdc\x00\x64" + b"\x80" * 100,
         b"\x81\xa4text\xdb\x00\x00\x10\x00" + b"\xff" * 4096,
         msgpack.packb({"text": "Hi"} | {str(n): n for n in range(1_000)}),
     ],
@@ -829,6 +831,18 @@ def test_json_that_is_broken_is_refused_in_a_line(body: bytes) -> None:
     with pytest.raises(InvalidRequestError, match="not a request") as refused:
         FishServer().read_call(call)
     assert len(str(refused.value)) < 400
+
+
+def test_a_text_of_a_million_characters_is_not_looked_through() -> None:
+    assert FishServer().read_call(in_json({"text": "x" * 1_000_000})).request.text
+    with pytest.raises(InvalidRequestError, match="a text of more than 1000000 characters"):
+        FishServer().read_call(in_json({"text": "x" * 1_000_001}))
+
+
+@pytest.mark.parametrize("voice", ["Mai \ud83d", ["Mai \ud83d"]])
+def test_half_of_a_character_is_read_as_none_that_is_known(voice: object) -> None:
+    asked = FishServer().read_call(in_json({"text": "Hi \udc00", "reference_id": voice})).request
+    assert (asked.text, asked.voice) == ("Hi \ufffd", "Mai \ufffd")
 
 
 def test_a_request_of_too_many_megabytes_is_not_looked_at() -> None:

@@ -366,7 +366,7 @@ async def test_a_recording_is_not_kept_while_it_is_spoken() -> None:
             file.setparams((1, 2, 24_000, 0, "NONE", ""))
             file.writeframes(bytes(np.tile((tone(1.0).samples * 9_000).astype("<i2"), 100)))
         along = [{"audio": buffer.getvalue(), "text": "Hello."}]
-    asked = msgpack.packb({"text": TEXT, "format": "pcm", "references": along})
+    asked = io.BytesIO(msgpack.packb({"text": TEXT, "format": "pcm", "references": along}))
     heard = asyncio.Event()
 
     class Slow(Parrot):

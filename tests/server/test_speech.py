@@ -12,6 +12,7 @@ import pytest
 
 from tests.hearing import pitch
 from tests.server.live import live, tones
+from tests.server.raw import exchange, request
 from tts_plugins.dialects.native import SPEECH
 from tts_plugins.errors import RemoteError
 from tts_plugins.server import house
@@ -35,6 +36,15 @@ async def test_pcm_is_spoken_at_24_khz_whatever_the_engine_has() -> None:
         assert len(body) == 2 * round(0.06 * 11 * 24_000)
         assert abs(pitch(body, 24_000) - 440) < 2
         assert np.frombuffer(body, "<i2").max() > 6000
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/text-to-speech/tone", "/v1/tts", SPEECH])
+async def test_a_full_server_refuses_before_it_reads(path: str) -> None:
+    async with live(max_streams=1) as server:
+        with server.house.admission.place("-"):
+            reply = await exchange(server.port, request("POST", path, "content-length: 1000"))
+    assert reply
+    assert (reply.status, reply.headers["retry-after"]) == (429, "3")
 
 
 class Refused:
@@ -79,6 +89,7 @@ async def test_what_nobody_foresaw_is_an_error_in_the_dialects_shape(
         status, headers, said = await server.ask("/v1/audio/speech", body)
         assert (status, json.loads(said)["error"]["type"]) == (500, "server_error")
         assert headers["x-request-id"]
+        assert headers["connection"] == "close"  # or a client's next request on it would be lost
         status, _, said = await server.ask("/v1/text-to-speech/default", body)
         assert (status, json.loads(said)["detail"]["code"]) == (500, "internal_error")
         assert server.house.admission.active == 0

@@ -76,8 +76,11 @@ MSGPACK = "application/msgpack"
 _LARGEST = 32_000_000
 """Bytes of a request: some minutes of WAV to clone from."""
 
-LONGEST = 1_000
-"""Entries of a list in a request. Five bytes can claim four billion."""
+LONGEST = 100
+"""Entries of a list in a request, and lists in it. Five bytes can claim four billion."""
+
+_LONGEST_TEXT = 1_000_000
+"""Characters of a text: more aren't even looked through."""
 
 
 class Limits(NamedTuple):
@@ -435,7 +438,7 @@ class FishServer:
         _check_fields(body)
         voice = _asked_voice(body)
         request = SynthesisRequest(
-            without_tokens(body["text"]),
+            without_tokens(_whole(body["text"])),
             voice=voice,
             speed=float(body.get("speed", 1.0)),
             options=_asked_options(body, with_references=voice is None),
@@ -642,14 +645,30 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes, longest: int) -> Any:
-    """A value of msgpack, none of whose lists has more than ``longest`` entries.
+    """A value of msgpack with no more than ``longest`` lists and maps, nor entries in any of them.
 
     Raises:
         ValueError: If it isn't one, or it is nested too deep.
     """
     msgpack = _msgpack()
+    lists = 0
+
+    def count(value: Any) -> Any:
+        nonlocal lists
+        lists += 1
+        if lists > longest:
+            raise ValueError(f"more than {longest} lists")
+        return value
+
     try:
-        return msgpack.unpackb(data, max_array_len=longest, max_map_len=longest, max_ext_len=64)
+        return msgpack.unpackb(
+            data,
+            max_array_len=longest,
+            max_map_len=longest,
+            max_ext_len=64,
+            list_hook=count,
+            object_hook=count,
+        )
     except (msgpack.UnpackException, TypeError, RecursionError) as error:
         raise ValueError(f"not msgpack: {type(error).__name__}") from None
 
@@ -730,6 +749,8 @@ def _check_fields(body: Mapping[str, Any]) -> None:
     for name, kinds in _FIELDS.items():
         _demand(name, name not in body or type(body[name]) in kinds)
     _demand("text", "text" in body)
+    if len(body["text"]) > _LONGEST_TEXT:
+        raise InvalidRequestError(f"a text of more than {_LONGEST_TEXT} characters")
     _demand("speed", 0.5 <= body.get("speed", 1.0) <= 2.0)
     _demand("sample_rate", 8_000 <= body.get("sample_rate", RATE) <= 48_000)
 
@@ -745,7 +766,12 @@ def _asked_voice(body: Mapping[str, Any]) -> str | None:
         # Several are a conversation, which no other engine can speak.
         _demand("reference_id", len(voice) == 1 and isinstance(voice[0], str))
         voice = voice[0]
-    return None if voice in ("", _NOBODY) else voice
+    return None if voice in (None, "", _NOBODY) else _whole(voice)
+
+
+def _whole(text: str) -> str:
+    # Half of an emoji can't be sent anywhere, but it is no reason not to speak the rest.
+    return re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
 
 
 _GIVEN: Mapping[str, tuple[object, ...]] = {

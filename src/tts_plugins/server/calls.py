@@ -51,32 +51,45 @@ class Line:
         path = raw.partition(b"?")[0].decode("ascii", "replace")
         return path.removeprefix(self.scope.get("root_path", ""))
 
-    async def call(self, *, largest: int, seconds: float) -> HttpCall:
-        """All of the request.
-
-        Raises:
-            RefusedError: 413 if it is too large; 408 if it takes too long.
-            Left: The client went before it was whole.
-        """
-        body = await self.body(largest=largest, seconds=seconds)
-        headers = dict(self.headers.items())
-        return HttpCall(self.scope["method"], self.path, dict(self.query), headers, body)
-
-    async def body(self, *, largest: int, seconds: float) -> bytes:
+    async def call(
+        self, *, largest: int, seconds: float, weigh: Callable[[int], None] | None = None
+    ) -> HttpCall:
+        """All of the request, as ``read`` takes it."""
         body = bytearray()
-        await self.read(body.extend, largest=largest, seconds=seconds)
-        return bytes(body)
+        await self.read(body.extend, largest=largest, seconds=seconds, weigh=weigh)
+        headers = dict(self.headers.items())
+        return HttpCall(self.scope["method"], self.path, dict(self.query), headers, bytes(body))
 
-    async def read(self, take: Callable[[bytes], object], *, largest: int, seconds: float) -> None:
+    async def read(
+        self,
+        take: Callable[[bytes], object],
+        *,
+        largest: int,
+        seconds: float,
+        weigh: Callable[[int], None] | None = None,
+    ) -> None:
         """Hand on the body of the request as it comes.
 
+        Args:
+            take: Gets each piece.
+            largest: Bytes that it may have.
+            seconds: In which it has to be there.
+            weigh: Is told how many it will have, or has so far, before they are taken; may refuse.
+
         Raises:
             RefusedError: 413 if it is too large; 408 if it takes too long.
             Left: The client went before it was whole.
         """
+
+        def check(size: int) -> None:
+            if size > largest:
+                raise RefusedError(413, f"the request has more than {largest} bytes")
+            if weigh:
+                weigh(size)
+
         length = self.headers.get("content-length", "0")
-        if length.isdecimal() and (len(length) > 18 or int(length) > largest):
-            raise _too_large(largest)
+        if length.isdecimal():
+            check(int(length[:19]))  # int takes no thousands of digits
         size = 0
         try:
             async with asyncio.timeout(seconds):
@@ -86,8 +99,7 @@ class Line:
                         raise Left
                     data = message.get("body", b"")
                     size += len(data)
-                    if size > largest:
-                        raise _too_large(largest)
+                    check(size)
                     take(data)
                     if not message.get("more_body", False):
                         return
@@ -163,7 +175,3 @@ def _header(value: str) -> bytes:
     return codecs.encode(
         "".join(c if c.isprintable() else " " for c in value), "latin-1", "replace"
     )
-
-
-def _too_large(largest: int) -> RefusedError:
-    return RefusedError(413, f"the request has more than {largest} bytes")

@@ -5,7 +5,9 @@ Everything stays in memory, and no name that a client gives to a file leads anyw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 
@@ -16,7 +18,7 @@ from tts_plugins.dialects.base import HttpReply
 from tts_plugins.errors import InvalidRequestError, OverloadedError
 from tts_plugins.server.calls import Line
 from tts_plugins.server.doors import Answer, Guest
-from tts_plugins.server.house import Limits
+from tts_plugins.server.house import House, Limits
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import Voice
 
@@ -77,6 +79,31 @@ async def read_form(line: Line, limits: Limits) -> Form:
     return form
 
 
+@contextmanager
+def weighing(house: House) -> Generator[Callable[[float], None], None, None]:
+    """Count a request as an enrolment, once what this gives hears that it is as large as one.
+
+    That raises OverloadedError where there are as many as may be.
+    """
+    counted = False
+
+    def weigh(size: float) -> None:
+        nonlocal counted
+        if counted or size <= house.limits.body:
+            return
+        if house.enrolling >= _AT_ONCE:
+            raise OverloadedError(
+                f"{_AT_ONCE} recordings are taken just now, as many as may be", retry_after=1.0
+            )
+        house.enrolling += 1
+        counted = True
+
+    try:
+        yield weigh
+    finally:
+        house.enrolling -= counted
+
+
 def enrolling(answer: Answer) -> Answer:
     """A door at which few come in at a time: the recordings of all would fill the memory."""
 
@@ -84,17 +111,13 @@ def enrolling(answer: Answer) -> Answer:
     async def one_of_few(guest: Guest) -> HttpReply:
         house = guest.house
         house.admit(guest.line.headers)
-        if house.enrolling >= _AT_ONCE:
-            raise OverloadedError(
-                f"{_AT_ONCE} voices are enrolled just now, as many as may be", retry_after=1.0
-            )
-        house.enrolling += 1
-        house.began()
-        try:
-            return await answer(guest)
-        finally:
-            house.ended()
-            house.enrolling -= 1
+        with weighing(house) as weigh:
+            weigh(math.inf)
+            house.began()
+            try:
+                return await answer(guest)
+            finally:
+                house.ended()
 
     return one_of_few
 
@@ -111,7 +134,8 @@ async def enrol(
     """Have the engine learn a voice that this caller alone can use.
 
     Raises:
-        RefusedError: 501, if the engine can't; 409, if the name is taken by the engine.
+        RefusedError: 501, if the engine can't; 409, if the name is taken by the engine, or the
+            caller has as many voices as may be.
         InvalidRequestError: If the name can't be one, or the recording is none.
         EngineError: If the engine fails.
     """

@@ -61,14 +61,15 @@ class _Speech:
     """An ASGI app that answers each client as it expects."""
 
     def __init__(self, house: House) -> None:
-        # Recordings of voices may come along.
-        largest = house.limits.body + house.limits.clip
-        self._own = SpeechDoor(house, _OWN, "fish", largest=largest)
-        self._cloud = SpeechDoor(house, _CLOUD, "fish", largest=largest)
+        self._house = house
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door = self._cloud if "model" in Headers(scope=scope) else self._own
-        await door(scope, receive, send)
+        headers, limits = Headers(scope=scope), self._house.limits
+        server = _CLOUD if "model" in headers else _OWN
+        # Recordings of voices may come along; not in JSON, which is slow to read.
+        packed = "msgpack" in headers.get("content-type", "")
+        largest = limits.body + limits.clip * packed
+        await SpeechDoor(self._house, server, "fish", largest=largest)(scope, receive, send)
 
 
 # What fish-speech has

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from tts_plugins.dialects.base import Asked, HttpCall, HttpReply, ReplyWriter
 from tts_plugins.errors import TTSError
 from tts_plugins.server.calls import Left, Line
+from tts_plugins.server.enrolment import weighing
 from tts_plugins.server.house import House, Job, Visit
 from tts_plugins.types import AudioChunk
 
@@ -48,16 +49,14 @@ class SpeechDoor:
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limits = self._house.limits
         with self._house.enter(self._dialect, _headers(scope)) as visit:
             line = Line(scope, receive, send, id=visit.record.id)
             try:
                 try:
                     caller = self._house.admit(line.headers)
                     visit.record.caller = caller
-                    call = await line.call(largest=self._largest, seconds=limits.body_seconds)
-                    asked = self._server.read_call(call)
-                    job = await visit.prepare(asked, caller)
+                    self._house.admission.check(caller)
+                    job, asked = await self._prepare(visit, line, caller)
                 except TTSError as error:
                     await self._refuse(visit, line, error)
                     return
@@ -65,6 +64,16 @@ class SpeechDoor:
             except Left:
                 visit.record.outcome = "cancelled"
                 await line.hang_up()
+
+    async def _prepare(self, visit: Visit, line: Line, caller: str) -> tuple[Job, Asked]:
+        with weighing(self._house) as weigh:
+            call = await line.call(
+                largest=self._largest, seconds=self._house.limits.body_seconds, weigh=weigh
+            )
+            asked = self._server.read_call(call)
+            job = await visit.prepare(asked, caller)
+            # A recording that came along isn't kept while it is spoken.
+            return job, replace(asked, request=replace(asked.request, options={}))
 
     async def _attend(self, visit: Visit, line: Line, job: Job, asked: Asked) -> None:
         """Speak until all is said, or the client leaves.
