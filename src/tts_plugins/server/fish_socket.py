@@ -8,6 +8,7 @@ comes without a start is spoken as the last one said.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator
 from contextlib import aclosing, contextmanager
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from tts_plugins.dialects.base import ReplyWriter
+from tts_plugins.dialects.base import ReplyWriter, one_line
 from tts_plugins.dialects.fish import FishCloudServer, without_tokens
 from tts_plugins.dialects.fish_socket import (
     Flush,
@@ -98,7 +99,7 @@ class _Session:
                     return
                 event = Text("")  # only time has passed
             except InvalidRequestError as error:
-                logger.warning("a client of the WebSocket sent nonsense: %s", error)
+                logger.warning("a client of the WebSocket sent nonsense: %s", one_line(str(error)))
                 await socket.send(write_finish("error"))
                 await socket.close(1008, str(error))
                 return
@@ -107,18 +108,17 @@ class _Session:
             except TTSError:
                 self._utterance = None
                 await socket.send(write_finish("error"))
+            # Much text in one go, cut into sentences, would keep all others waiting.
+            await asyncio.sleep(0)
 
     async def _take(self, event: Start | Text | Flush | Stop | None, socket: Socket) -> None:
         match event:
             case Start(request):
                 await self._stop(socket)
                 self._start = event
-                utterance = await self._begin()
-                pieces = utterance.phraser.push(request.get("text") or "")
-                await self._say(utterance, pieces, socket)
+                await self._push(await self._begin(), request.get("text") or "", socket)
             case Text(text):
-                utterance = self._utterance or await self._begin()
-                await self._say(utterance, utterance.phraser.push(text), socket)
+                await self._push(self._utterance or await self._begin(), text, socket)
             case Flush():
                 await self._flush(socket)
             case Stop():
@@ -154,6 +154,14 @@ class _Session:
         self._utterance = None
         await socket.send(write_finish("stop"))
 
+    async def _push(self, utterance: _Utterance, text: str, socket: Socket) -> None:
+        longest = self._house.limits.characters
+        if len(utterance.unsaid) + len(text) > longest:
+            with self._visit() as visit:
+                visit.go_on(utterance.job, text)
+                raise InvalidRequestError(f"at most {longest} characters are taken at a time")
+        await self._say(utterance, utterance.phraser.push(text), socket)
+
     async def _say(self, utterance: _Utterance, pieces: list[str], socket: Socket) -> None:
         utterance.unsaid += without_tokens("".join(pieces))
         if speakable(utterance.unsaid):
@@ -176,7 +184,7 @@ class _Session:
             except TTSError as error:
                 visit.fail(error)
                 # The client is told no more than that there was one.
-                logger.warning("%s: %s", visit.record.id, error)
+                logger.warning("%s: %s", visit.record.id, one_line(str(error)))
                 raise
 
 
