@@ -530,6 +530,25 @@ def test_an_empty_line_doesnt_hold_a_connection(ground: Ground) -> None:
     ground.run(twice())
 
 
+def test_the_rest_of_a_body_behind_its_answer_doesnt_hold_a_connection(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ground.server.server.config, "timeout_keep_alive", 0.5)
+
+    async def ask(rest: bytes) -> bytes:
+        async with asyncio.timeout(3), wire(ground.server.port) as line:
+            await line.send(request("GET", "/health", "content-length: 10"))
+            assert await line.reply()
+            await line.send(rest)
+            if rest[10:]:
+                assert await line.reply()
+            return await line.some()
+
+    assert ground.run(ask(b"x")) == b""
+    assert ground.run(ask(b"x" * 10)) == b""
+    assert ground.run(ask(b"x" * 10 + request("GET", "/health"))) == b""
+
+
 def test_a_body_that_drips_is_given_up(ground: Ground) -> None:
     async def drip() -> Reply | None:
         async with asyncio.timeout(3), wire(ground.server.port) as line:

@@ -2,7 +2,8 @@
 
 By itself it waits for the rest of a head for ever, takes heads of any size, doesn't answer a
 handshake that can't be read, forgets about an answer once another request comes behind it, and
-reports a text that isn't UTF-8 as an error of its own.
+about a connection once the rest of a body comes behind its answer, and reports a text that isn't
+UTF-8 as an error of its own.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class Connection(HttpToolsProtocol):
             self._size += len(data)
             if self._size > self.largest_head:
                 self._refuse(431)
+        elif not self._busy and self.transport.get_protocol() is self:
+            # The rest of a body came behind its answer, and uvicorn waits for nothing more.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
