@@ -37,6 +37,8 @@ class Socket:
         self._inbox: asyncio.Queue[str | bytes] = asyncio.Queue()
         self._room = limits.body
         self._patience = limits.send_seconds
+        self.overrun = False
+        """Whether the client sent too much."""
 
     async def take(self, seconds: float | None = None) -> str | bytes:
         """The next message.
@@ -78,7 +80,7 @@ class Socket:
             message = event["bytes"] if message is None else message
             self._room -= _OVERHEAD + len(message)
             if self._room < 0:
-                await self.close(1008, "more than can be spoken: send no more than is listened to")
+                self.overrun = True
                 return
             self._inbox.put_nowait(message)
 
@@ -100,6 +102,9 @@ async def attend(
     if not serving.cancelled():
         with suppress(Left):
             serving.result()
+    elif socket.overrun:
+        # Not while anything is still sent, which can't be behind a goodbye.
+        await socket.close(1008, "more than can be spoken: send no more than is listened to")
 
 
 async def refuse(websocket: WebSocket, reply: HttpReply) -> None:
