@@ -170,3 +170,32 @@ async def test_an_engine_that_was_opened_by_its_name_is_named_in_the_remedy(
         await engines.open(warm=False)
         with pytest.raises(InvalidRequestError, match="--engine hibari --voice emma"):
             await taken(engines.find(None), "emma")
+
+
+async def test_a_star_is_for_every_name_that_there_isnt() -> None:
+    async with aclosing(Mimic()) as engine:
+        hosted = Hosted("mimic", engine, aliases={"*": "own", "Rachel": "other"})
+        for asked, spoken in (("af_heart", "own"), ("alloy", "own"), ("own", "own"), (None, None)):
+            request, _ = await hosted.request(SynthesisRequest("Hi.", voice=asked), "-")
+            assert request.voice == spoken
+
+
+async def test_an_alias_for_no_voice_is_told_of_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engines = Engines({"tone": "tone"}, aliases={"alloy": "bella", "ash": "tone"})
+    await engines.open(warm=False)
+    await engines.aclose()
+    assert caplog.messages == ["alias alloy: no voice 'bella'; available: tone"]
+
+
+async def test_engines_that_are_opened_here_take_the_servers_places_and_pace() -> None:
+    engines = Engines(
+        {"tone": "tone", "behind": "openai+http://127.0.0.1:9"},
+        pace={"max_streams": 600, "max_ahead": 0.5},
+    )
+    await engines.open(warm=False)
+    tone, behind = engines.all()
+    assert (tone.engine.engine._max_streams, tone.engine.engine._max_ahead) == (600, 0.5)  # type: ignore[attr-defined]
+    assert behind.name == "behind"
+    await engines.aclose()

@@ -73,7 +73,10 @@ def serve(
     ] = None,
     voice_alias: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VOICE", help="Another name for a voice; may be given again."),
+        typer.Option(
+            metavar="NAME=VOICE",
+            help="Another name for a voice; * is any that there isn't; may be given again.",
+        ),
     ] = None,
     max_streams: Annotated[int, typer.Option(min=1, help="Streams open at once.")] = 256,
     max_waiting: Annotated[
@@ -82,6 +85,12 @@ def serve(
     max_per_key: Annotated[
         int | None, typer.Option(min=1, help="Streams open at once with one key.")
     ] = None,
+    max_ahead: Annotated[
+        float,
+        typer.Option(
+            min=0.1, help="Seconds by which audio is made before it is listened to; inf for files."
+        ),
+    ] = 3.0,
     cors: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,6 +140,7 @@ def serve(
             max_streams=max_streams,
             max_waiting=max_waiting,
             max_per_key=max_per_key,
+            max_ahead=max_ahead,
             cors_origins=cors or (),
             allowed_hosts=_loopback_names(host) if near and not keys else None,
         )

@@ -36,6 +36,7 @@ def create_app(
     max_streams: int = 256,
     max_waiting: int = 64,
     max_per_key: int | None = None,
+    max_ahead: float | None = None,
     cors_origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] | None = None,
     limits: Limits | None = None,
@@ -48,18 +49,24 @@ def create_app(
         engine: What speaks: an engine, what open_engine takes, or several of them by the names
             that requests give as their model. The first is the default. What is given as a name
             is loaded when the app starts, and closed when it ends.
-        aliases: Names of voices that clients ask for, and what the engines call them.
+        aliases: Names of voices that clients ask for, and what the engines call them; ``*`` stands
+            for any that there isn't.
         keys: Who may call; without any it is open to everybody who can reach it.
         max_streams: Streams open at once.
         max_waiting: Of these, how many may wait for their first audio.
         max_per_key: Streams open at once with one key.
+        max_ahead: Seconds by which an engine that is loaded here is ahead of its listeners, if not
+            Scheduler's own.
         cors_origins: Of web pages elsewhere that may call, such as ``https://example.com``.
         allowed_hosts: The names by which the server may be called, without ports.
         limits: What one client may ask for.
         warm: Whether the engines speak to nobody once before the first caller.
         clock: Monotonic time in seconds. Tests pass their own.
     """
-    engines = Engines(_by_name(engine), aliases=aliases, clock=clock)
+    pace: dict[str, float] = {"max_streams": max_streams}
+    if max_ahead is not None:
+        pace["max_ahead"] = max_ahead
+    engines = Engines(_by_name(engine), aliases=aliases, pace=pace, clock=clock)
     house = House(
         engines,
         admission=Admission(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from tts_plugins.audio.codec import pyav
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engine import Engine, VoiceCloner, known_options, layers, warm_up
 from tts_plugins.errors import (
@@ -21,6 +22,7 @@ from tts_plugins.errors import (
     EngineNotFoundError,
     EngineTimeoutError,
     InvalidRequestError,
+    MissingDependencyError,
     RemoteError,
     TTSError,
     VoiceNotFoundError,
@@ -28,6 +30,7 @@ from tts_plugins.errors import (
 from tts_plugins.registry import open_engine
 from tts_plugins.server.clips import hear
 from tts_plugins.server.enrolled import Enrolled, Enrolment
+from tts_plugins.server.keys import NOBODY
 from tts_plugins.server.refusals import RefusedError
 from tts_plugins.timing import TimedEngine
 from tts_plugins.types import SynthesisRequest, Voice
@@ -288,7 +291,10 @@ class Hosted:
         if mine := self._enrolled.find(caller, name):
             return mine.id
         name = self._aliases.get(name, name)
-        if name in DEFAULTS and not any(voice.id == name for voice in theirs):
+        there = any(voice.id == name for voice in theirs)
+        if theirs and not there:
+            name = self._aliases.get("*", name)
+        if name in DEFAULTS and not there:
             return None
         if not _is_name(name) or self._enrolled.is_in(name):
             raise await self.unknown(name, caller)
@@ -347,7 +353,8 @@ class Engines:
 
     Args:
         engines: Engines, or what open_engine takes to make them, by the names that requests use.
-        aliases: Names of voices, and what the engines call them.
+        aliases: Names of voices, and what the engines call them; ``*`` is any that there isn't.
+        pace: Options of Scheduler, for engines that are opened here.
         clock: Monotonic time in seconds. Tests pass their own.
     """
 
@@ -356,12 +363,14 @@ class Engines:
         engines: Mapping[str, Engine | str],
         *,
         aliases: Mapping[str, str] | None = None,
+        pace: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not engines:
             raise InvalidRequestError("a server has at least one engine")
         self._given = dict(engines)
         self._aliases = dict(aliases or {})
+        self._pace = dict(pace or {})
         self._clock = clock
         self._hosted: dict[str, Hosted] = {}
         self._ours: list[Engine] = []
@@ -387,7 +396,7 @@ class Engines:
             for name, given in self._given.items():
                 engine = given
                 if isinstance(engine, str):
-                    engine = await asyncio.to_thread(open_engine, engine)
+                    engine = await asyncio.to_thread(open_engine, engine, **self._pace_of(engine))
                     self._ours.append(engine)
                 opened[name] = Hosted(
                     name,
@@ -398,10 +407,28 @@ class Engines:
                 )
                 if warm:
                     await warm_up(opened[name].engine)
+            if warm:
+                with suppress(MissingDependencyError):
+                    await asyncio.to_thread(pyav)
+            await self._check_aliases(opened.values())
         except (TTSError, OSError) as error:
             self.failure = f"{name}: {error}"
             raise
         self._hosted = opened
+
+    def _pace_of(self, spec: str) -> Mapping[str, float]:
+        """Options of the scheduler, for an engine that has one."""
+        here = "://" not in spec or spec.startswith("fallback:")
+        return self._pace if here else {}
+
+    async def _check_aliases(self, opened: Iterable[Hosted]) -> None:
+        """Say so at the start, rather than when somebody calls, if there is no such voice."""
+        with suppress(TTSError):
+            there = [voice.id for each in opened for voice in await each.voices(NOBODY)]
+            for alias, voice in self._aliases.items():
+                # What has a voice's name in it may be a mix of several.
+                if not any(each in voice for each in there):
+                    logger.warning("alias %s: %s", alias, VoiceNotFoundError(voice, there))
 
     def find(self, model: str | None, *, strict: bool = False) -> Hosted:
         """The engine that a request's model names.
