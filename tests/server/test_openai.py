@@ -28,6 +28,7 @@ from pipecat.services.openai.tts import OpenAITTSService
 
 from tests.adapters.pipecat_call import Call
 from tests.hearing import decoded, pitch
+from tests.server.cloner import Mimic
 from tests.server.live import Live, best_of_three, live, tones, within
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engines.tone import ToneEngine
@@ -399,3 +400,33 @@ async def test_livekit_is_told_which_errors_pass() -> None:
 async def _frames(stream: Any) -> AsyncGenerator[Any, None]:
     async for event in stream:
         yield event.frame
+
+
+class Choir(Mimic):
+    """Has voices that are called like OpenAI's, of which one would have to be downloaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pitches |= {"nova": 550.0, "fable": 660.0}
+        self.asked: list[str | None] = []
+
+    async def voices(self) -> Sequence[Voice]:
+        return [Voice("own", "und"), Voice("nova", "und"), Voice("fable", "und", ready=False)]
+
+    async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        self.asked.append(request.voice)
+        async with aclosing(super().stream(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+async def test_each_of_openais_names_speaks_and_one_that_the_engine_has_as_itself() -> None:
+    engine = Choir()
+    assert len(VOICES) == 13
+    async with live(engine) as server:
+        for voice in VOICES:
+            asked = {"input": TEXT, "voice": voice, "response_format": "pcm"}
+            status, _, body = await server.ask("/v1/audio/speech", asked)
+            assert status == 200
+            assert pitch(body, 24_000) == pytest.approx(550 if voice == "nova" else 440, abs=2)
+    assert engine.asked == ["nova" if voice == "nova" else None for voice in VOICES]
