@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from starlette.websockets import WebSocket
 
+from tts_plugins.server.calls import Left
 from tts_plugins.server.house import Limits
 from tts_plugins.server.sockets import Socket, attend
 
@@ -42,3 +44,20 @@ async def test_who_sends_too_much_and_reads_nothing_is_told_when_it_reads() -> N
     await asyncio.wait_for(attending, 1)
     *_, last = sent
     assert (last["type"], last["code"]) == ("websocket.close", 1008)
+
+
+async def test_each_of_several_that_speak_hears_that_the_client_is_gone() -> None:
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] != "websocket.accept":
+            raise OSError
+
+    websocket = WebSocket({"type": "websocket", "headers": []}, receive, send)
+    await websocket.accept()
+    socket = Socket(websocket, Limits())
+    for _ in range(2):
+        with pytest.raises(Left):
+            await socket.send("audio")
+    await socket.close()

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from starlette.responses import Response
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from tts_plugins.dialects.base import HttpReply
 from tts_plugins.server.calls import Left
@@ -58,20 +59,22 @@ class Socket:
             Left: The client took nothing for too long, or is gone.
         """
         text = isinstance(message, str)
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._websocket.send(
-                    {"type": "websocket.send", "text" if text else "bytes": message}
-                )
-        except (TimeoutError, WebSocketDisconnect):
-            raise Left from None
+        await self._tell({"type": "websocket.send", "text" if text else "bytes": message})
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Say goodbye."""
         said = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
-        with suppress(TimeoutError, WebSocketDisconnect):
+        with suppress(Left):
+            await self._tell({"type": "websocket.close", "code": code, "reason": said})
+
+    async def _tell(self, message: Message) -> None:
+        if self._websocket.application_state is WebSocketState.DISCONNECTED:
+            raise Left  # as another task has heard already; starlette would call it a bug
+        try:
             async with asyncio.timeout(self._patience):
-                await self._websocket.close(code, said)
+                await self._websocket.send(message)
+        except (TimeoutError, WebSocketDisconnect):
+            raise Left from None
 
     async def read(self) -> None:
         """Keep what comes until it is taken; return when the client is gone, or sends too much."""
