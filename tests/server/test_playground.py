@@ -27,7 +27,7 @@ from tts_plugins.dialects.framing import decode
 from tts_plugins.dialects.native import ChunkLines
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
-if not os.environ.get("CI"):
+if not os.environ.get("REQUIRE_BROWSER"):
     pytest.importorskip("playwright")
 
 from playwright.async_api import (
@@ -39,7 +39,7 @@ from playwright.async_api import (
     expect,
 )
 
-EVERYTHING = bool(os.environ.get("CI"))
+EVERYTHING = bool(os.environ.get("REQUIRE_BROWSER"))
 """Whether a browser that is missing is an error, not a reason to skip."""
 
 CHROMIUM = next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,9 +30,9 @@ async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     path = scope["path"]
     if scope["type"] == "websocket":
         websocket = WebSocket(scope, receive, send)
-        await refuse(websocket, _reply(path, 404, f"no WebSocket at {path}"))
+        await refuse(websocket, _reply(scope, 404, f"no WebSocket at {path}"))
     else:
-        reply = _reply(path, 404, f"{scope['method']} {path}: nothing at {path}")
+        reply = _reply(scope, 404, f"{scope['method']} {path}: nothing at {path}")
         await _response(reply, {})(scope, receive, send)
 
 
@@ -42,12 +43,12 @@ async def not_so(request: Request, error: Exception) -> Response:
         status, headers = error.status_code, dict(error.headers or {})
     # Not by the request's URL, which its Host is part of: that may be one which can't be read.
     path = request.scope["path"]
-    reply = _reply(path, status, f"{request.method} {path}: {phrase(status)}")
+    reply = _reply(request.scope, status, f"{request.method} {path}: {phrase(status)}")
     return _response(reply, headers)
 
 
-def _reply(path: str, status: int, reason: str) -> HttpReply:
-    return _shape(path)(RefusedError(status, reason))
+def _reply(scope: Scope, status: int, reason: str) -> HttpReply:
+    return _shape(scope)(RefusedError(status, reason))
 
 
 def _response(reply: HttpReply, headers: Mapping[str, str]) -> Response:
@@ -55,7 +56,10 @@ def _response(reply: HttpReply, headers: Mapping[str, str]) -> Response:
     return Response(reply.body, reply.status, told)
 
 
-def _shape(path: str) -> WriteError:
+def _shape(scope: Scope) -> WriteError:
+    path: str = scope["path"]
+    if path.startswith("/v1/tts") and "model" in Headers(scope=scope):
+        return FishCloudServer().write_error
     for start, server in _SHAPES.items():
         if path.startswith(start):
             return server.write_error
