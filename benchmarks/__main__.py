@@ -1,6 +1,6 @@
 """Measure, and print the tables.
 
-python -m benchmarks                          everything, in about nine minutes
+python -m benchmarks                          everything, in about twelve minutes
 python -m benchmarks first_audio capacity
 """
 
