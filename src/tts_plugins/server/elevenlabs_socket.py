@@ -286,7 +286,7 @@ class _Context:
         with self._session.house.enter("elevenlabs", self._session.headers) as visit:
             visit.go_on(self._job, text)
             self._writer.begin(text)
-            async with aclosing(visit.speak(self._job.turn, text)) as chunks:
+            async with aclosing(visit.speak(self._job, text)) as chunks:
                 async for chunk in chunks:
                     await self._session.send(self._writer.push(chunk))
             await self._session.send(self._writer.pause())

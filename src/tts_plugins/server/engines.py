@@ -168,8 +168,7 @@ class Hosted:
         if voice is None or self._enrolled.has(voice):
             return
         listed = [each.id for each in await self._known()]
-        # What has a voice's name in it may be a mix of several: that only the engine can tell.
-        if listed and not any(each in voice for each in listed):
+        if listed and not _may_be(voice, listed):
             raise await self.unknown(voice, caller)
 
     async def clone(
@@ -426,8 +425,7 @@ class Engines:
         with suppress(TTSError):
             there = [voice.id for each in opened for voice in await each.voices(NOBODY)]
             for alias, voice in self._aliases.items():
-                # What has a voice's name in it may be a mix of several.
-                if not any(each in voice for each in there):
+                if not _may_be(voice, there):
                     logger.warning("alias %s: %s", alias, VoiceNotFoundError(voice, there))
 
     def find(self, model: str | None, *, strict: bool = False) -> Hosted:
@@ -513,6 +511,13 @@ def strangers() -> Generator[None, None, None]:
     except Exception as error:
         logger.exception("an engine failed")
         raise EngineError(f"{type(error).__name__}: {error}") from error
+
+
+def _may_be(voice: str, listed: Iterable[str]) -> bool:
+    """Whether there may be such a voice: what has the name of one in it can be a mix of several,
+    which only the engine can tell.
+    """
+    return any(each in voice for each in listed)
 
 
 def _check_name(name: str) -> None:

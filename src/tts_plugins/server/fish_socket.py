@@ -172,7 +172,7 @@ class _Session:
         utterance.heard = True
         with self._visit() as visit:
             visit.go_on(utterance.job, text)
-            async with aclosing(visit.speak(utterance.job.turn, text)) as chunks:
+            async with aclosing(visit.speak(utterance.job, text)) as chunks:
                 async for chunk in chunks:
                     await _play(utterance.writer.push(chunk), socket)
 

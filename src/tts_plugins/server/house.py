@@ -211,13 +211,13 @@ class Visit:
         self.record.characters = len(text)
         self.record.status = 101
 
-    async def speak(self, turn: Turn, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Say a text in a turn, in a place of its own.
+    async def speak(self, job: Job, text: str) -> AsyncGenerator[AudioChunk, None]:
+        """Say a text in a job's turn, in a place of its own.
 
         Raises:
             TTSError: What the engine raises; OverloadedError if there is no place.
         """
-        record, house = self.record, self.house
+        record, house, turn = self.record, self.house, job.turn
         longest = house.limits.characters
         if len(text) > longest:
             raise InvalidRequestError(
@@ -225,9 +225,8 @@ class Visit:
             )
         before, stalled = turn.seconds, turn.stalled
         paused = not turn.ahead()
-        hosted = house.engines.find(record.engine)
         place = house.admission.place(record.caller)
-        with hosted.speaking(turn.template.voice), place as heard:
+        with job.hosted.speaking(turn.template.voice), place as heard:
             try:
                 with strangers():
                     async with aclosing(turn.say(text)) as chunks:
@@ -240,7 +239,7 @@ class Visit:
                                     stalled = turn.stalled
                             yield chunk
             except VoiceNotFoundError:
-                raise await hosted.unknown(record.voice, record.caller) from None
+                raise await job.hosted.unknown(record.voice, record.caller) from None
             finally:
                 record.seconds += turn.seconds - before
                 record.stalled += turn.stalled - stalled

@@ -33,11 +33,12 @@ async def voices(guest: Guest) -> HttpReply:
     listed = await guest.hosted().voices(guest.caller)
     if guest.line.query.get("legacy") == "true":
         return json_reply({"voices": [voice.id for voice in listed]})
+    described = [describe(each) for each in listed]
     return json_reply(
         {
             "object": "list",
-            "data": [describe(each) for each in listed],
-            "voices": [describe(each) for each in listed],
+            "data": described,
+            "voices": described,
             "has_more": False,
             "total_count": len(listed),
         }

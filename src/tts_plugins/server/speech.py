@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from tts_plugins.dialects.base import Asked, HttpCall, HttpReply, ReplyWriter
@@ -49,7 +50,7 @@ class SpeechDoor:
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._house.enter(self._dialect, _headers(scope)) as visit:
+        with self._house.enter(self._dialect, Headers(scope=scope)) as visit:
             line = Line(scope, receive, send, id=visit.record.id)
             try:
                 try:
@@ -97,7 +98,7 @@ class SpeechDoor:
     async def _speak(self, visit: Visit, line: Line, job: Job, asked: Asked) -> None:
         writer, patience = asked.writer, self._house.limits.send_seconds
         try:
-            async with aclosing(visit.speak(job.turn, asked.request.text)) as chunks:
+            async with aclosing(visit.speak(job, asked.request.text)) as chunks:
                 async for chunk in chunks:
                     for part in _parts(chunk):
                         if data := writer.push(part):
@@ -143,7 +144,3 @@ def _parts(chunk: AudioChunk) -> Iterator[AudioChunk]:
         yield replace(chunk, samples=chunk.samples[:size])
     for start in range(size, len(chunk.samples), size):
         yield AudioChunk(chunk.samples[start : start + size], chunk.sample_rate)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {n.decode("latin-1"): v.decode("latin-1") for n, v in scope["headers"]}
