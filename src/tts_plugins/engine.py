@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Sequence
 from contextlib import aclosing
 from itertools import chain
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+from tts_plugins.types import AudioChunk, Reference, SynthesisRequest, Voice
 
 
 class Engine(Protocol):
@@ -43,6 +42,11 @@ class BlockingEngine(Protocol):
     ``next``) at a time; several generators may be open, but with one worker no two steps
     overlap, unless one hangs and nobody waits for it any more. The shorter the step, the sooner
     a more urgent stream gets its turn.
+    One that can't be short has an ``interruptible`` block in it.
+
+    An attribute ``workers`` says how many steps ``open_engine`` shall have run at the same time: one
+    for each stream that the engine computes together, or for each core that it can use. It is 1
+    where an engine doesn't say.
     """
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]: ...
@@ -60,15 +64,28 @@ class VoiceCloner(Protocol):
     ``async def forget(self, voice: str) -> None``.
     """
 
-    async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
+    async def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``; the voice is usable at once.
 
         Args:
             name: The id of the new voice.
-            reference: A path to an audio file, or the bytes of one.
+            reference: A path to an audio file, the bytes of one, or samples.
             transcript: What is said in it, for engines that need to know.
         """
         ...
+
+
+@runtime_checkable
+class BlockingCloner(Protocol):
+    """A BlockingEngine that can learn a voice from a recording, and unlearn it.
+
+    It lists the voice by the name that it gave it. Both block, on threads of their own, and while
+    other threads speak.
+    """
+
+    def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice: ...
+
+    def forget(self, voice: str) -> None: ...
 
 
 def layers(engine: object) -> Iterator[object]:

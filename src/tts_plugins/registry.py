@@ -75,6 +75,8 @@ def open_engine(spec: str, **options: Any) -> Engine:
     engine = _made(factory, spec, options, also=_SCHEDULING)
     if inspect.isasyncgenfunction(getattr(engine, "stream", None)):
         return engine  # type: ignore[no-any-return]  # a stranger's class, by its entry point
+    # An engine that speaks for several at once says for how many.
+    scheduling.setdefault("workers", getattr(engine, "workers", 1))
     return Scheduler(engine, **scheduling)
 
 

@@ -33,6 +33,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("remote") from error
 
+from tts_plugins.audio.wav import wav_file
 from tts_plugins.connections import Connections
 from tts_plugins.dialects.base import (
     Clip,
@@ -55,7 +56,7 @@ from tts_plugins.errors import (
 )
 from tts_plugins.limiter import Limiter
 from tts_plugins.text.words import speakable
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+from tts_plugins.types import AudioChunk, Reference, SynthesisRequest, Voice
 
 _PAUSE = 0.1
 """Seconds before a request is repeated; twice as many the next time."""
@@ -197,14 +198,14 @@ class RemoteEngine:
             for name in names.get(voice.id, [voice.id])
         ]
 
-    async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
+    async def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
         """Enrol a recording under ``name``, by which requests to this engine may then ask for it.
 
         A recording that the server was given earlier isn't sent again, by any process.
 
         Args:
             name: What to call the voice.
-            reference: A path to an audio file, or the bytes of one.
+            reference: A path to an audio file, the bytes of one, or samples.
             transcript: What is said in it, for servers that need to know.
 
         Raises:
@@ -535,9 +536,11 @@ def _in_parts(content: bytes) -> bytes | io.BytesIO:
     return io.BytesIO(content) if len(content) > 2**20 else content
 
 
-async def _clip(reference: Path | bytes, transcript: str) -> Clip:
+async def _clip(reference: Reference, transcript: str) -> Clip:
     if isinstance(reference, bytes):
         content = reference
+    elif isinstance(reference, AudioChunk):
+        content = await asyncio.to_thread(wav_file, reference)
     else:
         try:
             content = await asyncio.to_thread(Path(reference).read_bytes)

@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tts_plugins.engine import BlockingEngine
-from tts_plugins.errors import EngineError, OverloadedError, TTSError
+from tts_plugins.engine import BlockingCloner, BlockingEngine
+from tts_plugins.errors import EngineError, InvalidRequestError, OverloadedError, TTSError
+from tts_plugins.interruption import Interruption
 from tts_plugins.playhead import Playhead
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+from tts_plugins.types import AudioChunk, Reference, SynthesisRequest, Voice
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class _Stream:
     """Whether its listener is in the middle of something, and would hear a gap."""
     outcomes: asyncio.Queue[_Outcome] = field(default_factory=asyncio.Queue)
     chunks: Iterator[AudioChunk] | None = None
+    interruption: Interruption = field(default_factory=Interruption)
     stepping: bool = False
     closed: bool = False
     made: float = 0.0
@@ -163,12 +165,40 @@ class Scheduler:
                 yield outcome
         finally:
             # Nothing is awaited here: a barge-in waits for this block. A step that is running
-            # finishes unheard on its thread.
+            # ends unheard on its thread: early, if the engine knows how.
             with self._lock:
                 self._leave(stream)
 
     async def voices(self) -> Sequence[Voice]:
         return self._engine.voices()
+
+    @property
+    def can_clone(self) -> bool:
+        """Whether the engine learns voices."""
+        return isinstance(self._engine, BlockingCloner)
+
+    async def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+        """Have the engine learn a voice, beside what it speaks meanwhile; see VoiceCloner.
+
+        Raises:
+            InvalidRequestError: If it can't, or not from that.
+        """
+        return await asyncio.to_thread(self._cloner().clone, name, reference, transcript=transcript)
+
+    async def forget(self, voice: str) -> None:
+        """Have the engine forget a voice that it learnt.
+
+        Raises:
+            InvalidRequestError: If it learnt none of that name.
+        """
+        await asyncio.to_thread(self._cloner().forget, voice)
+
+    def _cloner(self) -> BlockingCloner:
+        if not isinstance(self._engine, BlockingCloner):
+            raise InvalidRequestError(f"{type(self._engine).__name__} can't clone voices")
+        if self._closed:
+            raise EngineError("the engine was closed; open it again")
+        return self._engine
 
     async def aclose(self) -> None:
         """End all streams and close the engine, once the steps that run are over."""
@@ -263,8 +293,10 @@ class Scheduler:
         self._lifetime += _RECENT * (self._clock() - stream.opened_at - self._lifetime)
         if stream in self._ready:
             self._ready.remove(stream)
-        # If a step is running for it, its worker closes the generator after that.
-        if stream.chunks is not None and not stream.stepping:
+        if stream.stepping:
+            # Its worker closes the generator after that.
+            stream.interruption.interrupt()
+        elif stream.chunks is not None:
             self._ended.append(stream)
             self._hire()
 
@@ -343,9 +375,10 @@ class Scheduler:
         began = self._clock()
         outcome: _Outcome
         try:
-            if stream.chunks is None:
-                stream.chunks = iter(self._engine.synthesize(stream.request))
-            outcome = _next(stream.chunks)
+            with stream.interruption.concerns():
+                if stream.chunks is None:
+                    stream.chunks = iter(self._engine.synthesize(stream.request))
+                outcome = _next(stream.chunks)
         except TTSError as error:
             outcome = error
         except BaseException as error:  # noqa: BLE001  an engine's own code: anything may come

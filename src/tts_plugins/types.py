@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,3 +90,7 @@ class AudioChunk:
     @property
     def seconds(self) -> float:
         return len(self.samples) / self.sample_rate
+
+
+Reference = str | PathLike[str] | bytes | AudioChunk
+"""A recording to clone a voice from: a path to an audio file, the bytes of one, or samples."""

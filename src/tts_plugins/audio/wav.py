@@ -13,7 +13,7 @@ import struct
 from collections.abc import Generator, Mapping
 
 from tts_plugins.audio.pcm import Encoding, PcmReader, joined, to_s16
-from tts_plugins.types import Samples
+from tts_plugins.types import AudioChunk, Samples
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _UNKNOWN = 0xFFFFFFFF
@@ -80,6 +80,12 @@ class WavWriter:
             return b""
         self._started = True
         return _header(self.sample_rate, _UNKNOWN)
+
+
+def wav_file(chunk: AudioChunk) -> bytes:
+    """Samples as a whole WAV file, of 16 bits a sample."""
+    pcm = to_s16(chunk.samples)
+    return _header(chunk.sample_rate, len(pcm)) + pcm
 
 
 def _header(sample_rate: int, size: int) -> bytes:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from tts_plugins.audio.clips import hear
 from tts_plugins.audio.codec import pyav
 from tts_plugins.dialects.openai import VOICES
 from tts_plugins.engine import Engine, VoiceCloner, known_options, layers, warm_up
@@ -28,7 +29,6 @@ from tts_plugins.errors import (
     VoiceNotFoundError,
 )
 from tts_plugins.registry import open_engine
-from tts_plugins.server.clips import hear
 from tts_plugins.server.enrolled import Enrolled, Enrolment
 from tts_plugins.server.keys import NOBODY
 from tts_plugins.server.refusals import RefusedError

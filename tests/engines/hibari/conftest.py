@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hibari.g2p import G2P
 from hibari.tts import ASSETS
 
 from tts_plugins.engines.hibari import HibariEngine
@@ -17,11 +16,6 @@ def engine() -> Iterator[HibariEngine]:
     engine = HibariEngine()
     yield engine
     engine.close()
-
-
-@pytest.fixture(scope="session")
-def g2p(engine: HibariEngine) -> G2P:
-    return engine._readers[False]()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from tts_plugins.engines.hibari.graph import UnknownGraphError, cut
+from tts_plugins.engines.hibari.graph import cut
+from tts_plugins.network.graph import UnknownGraphError
 
 
 @pytest.fixture

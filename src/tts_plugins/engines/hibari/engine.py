@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-from hibari.g2p import G2P
 from hibari.voices import VOICES
 
 from tts_plugins.audio.level import first_above
 from tts_plugins.engines.hibari.download import Downloader, path_of
-from tts_plugins.engines.hibari.ipa import markup
 from tts_plugins.engines.hibari.loading import load
-from tts_plugins.engines.hibari.reading import Reading, read
-from tts_plugins.engines.hibari.source import read_items
-from tts_plugins.engines.hibari.speaker import LONGEST, Speaker
+from tts_plugins.engines.hibari.speaker import Speaker
 from tts_plugins.engines.hibari.timing import unheard, words_of
 from tts_plugins.engines.hibari.vocoder import SAMPLE_RATE
 from tts_plugins.errors import (
@@ -33,6 +29,9 @@ from tts_plugins.errors import (
     UnspeakableTextError,
     VoiceNotFoundError,
 )
+from tts_plugins.phonemes.english import LONGEST, Reading, load_reader, read
+from tts_plugins.phonemes.ipa import markup
+from tts_plugins.phonemes.source import read_items
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class HibariEngine:
         if model is not None:
             self._speakers[voice] = _Lazy(partial(load, Path(model)))
         self._readers = {
-            british: _Lazy(partial(_load_reader, british)) for british in (False, True)
+            british: _Lazy(partial(load_reader, british=british)) for british in (False, True)
         }
         self._reported: set[tuple[str, str]] = set()
         self._closed = False
@@ -245,13 +244,6 @@ def _runs(phonemes: str) -> Iterator[tuple[int, int]]:
 
 def _load_speaker(downloader: Downloader, voice: str) -> Speaker:
     return load(downloader.fetch(voice))
-
-
-def _load_reader(british: bool) -> G2P:
-    reader = G2P(british=british)
-    # Touched so that the reader of unknown words is there before the first unknown word.
-    _ = reader.oov
-    return reader
 
 
 def _check_voice(voice: str) -> None:

@@ -19,17 +19,13 @@ convolution takes the middle of ``y``, so that it waits for the same frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-
-class UnknownGraphError(Exception):
-    """The network isn't built like the ones that can be cut."""
+from tts_plugins.network.graph import Graph, UnknownGraphError, attributes, tensor_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +90,14 @@ def cut(data: bytes) -> Halves:
         UnknownGraphError: A part wasn't found; the message says which.
     """
     model = onnx.load_model_from_string(data)
-    graph = _Graph(model)
+    graph = Graph(model)
     *heads, pitch = (output.name for output in model.graph.output)
     durations = graph.only("CumSum").input[0]
     features, channels = _features(graph)
     spectra = _spectra(graph, heads)
 
-    pitch_info = _info(pitch, 1, "frames")
-    features_info = _info(features, 1, channels, "frames")
+    pitch_info = tensor_info(pitch, 1, "frames")
+    features_info = tensor_info(features, 1, channels, "frames")
     durations_info = helper.make_tensor_value_info(durations, TensorProto.INT64, None)
     known = [features_info, durations_info, pitch_info]
     text_nodes = graph.between([i.name for i in model.graph.input], [o.name for o in known])
@@ -116,67 +112,7 @@ def cut(data: bytes) -> Halves:
     )
 
 
-class _Graph:
-    """Who makes and who takes each tensor of a model."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
-        self.weights = {weight.name: weight for weight in model.graph.initializer}
-        self.maker = {name: node for node in model.graph.node for name in node.output}
-        self._takers: dict[str, list[onnx.NodeProto]] = {}
-        for node in model.graph.node:
-            for name in node.input:
-                self._takers.setdefault(name, []).append(node)
-
-    def only(self, operation: str) -> onnx.NodeProto:
-        found = [node for node in self._model.graph.node if node.op_type == operation]
-        if len(found) != 1:
-            raise UnknownGraphError(f"{len(found)} {operation} nodes instead of one")
-        return found[0]
-
-    def takers(self, name: str) -> list[onnx.NodeProto]:
-        return self._takers.get(name, [])
-
-    def between(self, starts: Iterable[str], ends: Iterable[str]) -> list[onnx.NodeProto]:
-        """The nodes that lead to ``ends``, not looking beyond ``starts``, in order."""
-        seen = set(starts)
-        needed: set[int] = set()
-        waiting = list(ends)
-        while waiting:
-            name = waiting.pop()
-            if name in seen or name not in self.maker:
-                continue
-            seen.add(name)
-            node = self.maker[name]
-            needed.add(id(node))
-            waiting.extend(node.input)
-        return [node for node in self._model.graph.node if id(node) in needed]
-
-    def inputs_of(self, nodes: list[onnx.NodeProto]) -> set[str]:
-        """The tensors that ``nodes`` take and that neither they nor the weights provide."""
-        made = {name for node in nodes for name in node.output}
-        taken = {name for node in nodes for name in node.input if name}
-        return taken - made - self.weights.keys()
-
-    def model(
-        self,
-        nodes: list[onnx.NodeProto],
-        inputs: list[onnx.ValueInfoProto],
-        outputs: list[onnx.ValueInfoProto],
-        constants: Iterable[onnx.TensorProto] = (),
-    ) -> onnx.ModelProto:
-        """A model of ``nodes`` alone, with the weights that they use."""
-        used = {name for node in nodes for name in node.input}
-        weights = [*(w for name, w in self.weights.items() if name in used), *constants]
-        graph = helper.make_graph(nodes, "part", inputs, outputs, weights)
-        return helper.make_model(
-            graph,
-            opset_imports=self._model.opset_import,
-            ir_version=self._model.ir_version,
-        )
-
-
-def _features(graph: _Graph) -> tuple[str, int]:
+def _features(graph: Graph) -> tuple[str, int]:
     """The Concat downstream of the only Log that feeds a convolution, and its channels."""
     node = graph.only("Log")
     for _ in range(4):
@@ -187,11 +123,11 @@ def _features(graph: _Graph) -> tuple[str, int]:
         if node.op_type == "Concat":
             for taker in graph.takers(node.output[0]):
                 if taker.op_type == "Conv":
-                    return node.output[0], _channels(graph, taker)
+                    return node.output[0], graph.channels(taker)
     raise UnknownGraphError("no features made of the logarithm of the pitch")
 
 
-def _spectra(graph: _Graph, heads: list[str]) -> str:
+def _spectra(graph: Graph, heads: list[str]) -> str:
     """The tensor of all heads side by side, frame by frame: before Transpose and Split."""
     split = graph.maker.get(heads[0]) if heads else None
     if split is None or split.op_type != "Split" or list(split.output) != heads:
@@ -199,13 +135,13 @@ def _spectra(graph: _Graph, heads: list[str]) -> str:
     transpose = graph.maker.get(split.input[0])
     if transpose is None or transpose.op_type != "Transpose":
         raise UnknownGraphError("no Transpose before the heads")
-    if _attributes(transpose).get("perm") != [0, 2, 1]:
+    if attributes(transpose).get("perm") != [0, 2, 1]:
         raise UnknownGraphError("an unknown Transpose before the heads")
     return str(transpose.input[0])
 
 
 def _decoder(
-    graph: _Graph, features: onnx.ValueInfoProto, spectra: str
+    graph: Graph, features: onnx.ValueInfoProto, spectra: str
 ) -> tuple[onnx.ModelProto, tuple[Memory, ...]]:
     """The second half, made resumable."""
     nodes = graph.between([features.name], [spectra])
@@ -215,18 +151,18 @@ def _decoder(
     ends = {memory.end: memory.channels for memory in memories}
     inputs = [
         features,
-        *(_info(memory.name, 1, memory.channels, None) for memory in memories),
-        *(_info(end, 1, channels, None) for end, channels in ends.items()),
+        *(tensor_info(memory.name, 1, memory.channels, None) for memory in memories),
+        *(tensor_info(end, 1, channels, None) for end, channels in ends.items()),
     ]
     outputs = [
-        _info(spectra, 1, None, None),
-        *(_info(memory.update, 1, memory.channels, None) for memory in memories),
+        tensor_info(spectra, 1, None, None),
+        *(tensor_info(memory.update, 1, memory.channels, None) for memory in memories),
     ]
     return graph.model(nodes, inputs, outputs, constants), tuple(memories)
 
 
 def _resumable(
-    graph: _Graph, nodes: list[onnx.NodeProto]
+    graph: Graph, nodes: list[onnx.NodeProto]
 ) -> tuple[list[onnx.NodeProto], list[Memory], list[onnx.TensorProto]]:
     """The nodes of the decoder with a memory for each convolution, and the constants they need."""
     made: list[onnx.NodeProto] = []
@@ -248,7 +184,7 @@ def _resumable(
                 node.input[i] = delayed.get(name, name)
             made.append(node)
             continue
-        number, source, width = len(memories), node.input[0], _channels(graph, node)
+        number, source, width = len(memories), node.input[0], graph.channels(node)
         memory = Memory(f"memory_{number}", f"update_{number}", f"end_{width}_{half}", width, half)
         memories.append(memory)
         joined, middle = f"joined_{number}", f"middle_{number}"
@@ -273,24 +209,9 @@ def _resumable(
 
 def _half_span(conv: onnx.NodeProto) -> int:
     """How many frames a convolution looks ahead."""
-    attributes = _attributes(conv)
-    kernel, dilation = attributes.get("kernel_shape", [1])[0], attributes.get("dilations", [1])[0]
+    known = attributes(conv)
+    kernel, dilation = known.get("kernel_shape", [1])[0], known.get("dilations", [1])[0]
     half = dilation * (kernel - 1) // 2
-    if attributes.get("pads", [0, 0]) != [half, half] or attributes.get("strides", [1]) != [1]:
+    if known.get("pads", [0, 0]) != [half, half] or known.get("strides", [1]) != [1]:
         raise UnknownGraphError("a convolution of the decoder changes the number of frames")
     return int(half)
-
-
-def _channels(graph: _Graph, conv: onnx.NodeProto) -> int:
-    weight = graph.weights.get(conv.input[1])
-    if weight is None:
-        raise UnknownGraphError("a convolution without constant weights")
-    return int(weight.dims[1]) * int(_attributes(conv).get("group", 1))
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
-
-
-def _info(name: str, *shape: int | str | None) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from tts_plugins.engines.hibari.graph import Halves, UnknownGraphError, cut
+from tts_plugins.engines.hibari.graph import Halves, cut
 from tts_plugins.engines.hibari.speaker import (
     OUTPUTS,
     UNIT,
@@ -18,11 +17,12 @@ from tts_plugins.engines.hibari.speaker import (
     WholeSpeaker,
     audible_frames,
     network_input,
-    open_session,
     to_ids,
 )
 from tts_plugins.engines.hibari.vocoder import HOP, Vocoder, draw_noise
 from tts_plugins.errors import EngineError
+from tts_plugins.network.graph import UnknownGraphError
+from tts_plugins.network.session import UNRUNNABLE, Network
 
 logger = logging.getLogger(__name__)
 
@@ -30,19 +30,7 @@ _TRIAL = "hˈW ɑɹ ju?"
 _TOLERANCE = 0.05
 """Part of the spectra's spread that cutting may change; rounding to int8 makes 0.01."""
 
-_ORT_ERRORS: tuple[type[Exception], ...] = tuple(
-    getattr(ort_errors, name)
-    for name in (
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NoSuchFile",
-        "NotImplemented",
-        "RuntimeException",
-    )
-)
-_UNFIT: tuple[type[Exception], ...] = (UnknownGraphError, *_ORT_ERRORS)
+_UNFIT: tuple[type[Exception], ...] = (UnknownGraphError, *UNRUNNABLE)
 """What comes of cutting a network that isn't built like the ones we know."""
 
 
@@ -63,9 +51,7 @@ def load(path: Path) -> Speaker:
         ) from error
     try:
         halves = cut(data)
-        speaker = StreamedSpeaker(
-            open_session(halves.text), open_session(halves.decoder), halves.layout
-        )
+        speaker = StreamedSpeaker(Network(halves.text), Network(halves.decoder), halves.layout)
         _check(speaker, halves)
     except _UNFIT as error:
         whole = _whole(data, path)
@@ -83,10 +69,10 @@ def load(path: Path) -> Speaker:
 def _check(speaker: StreamedSpeaker, halves: Halves) -> None:
     """Compare the cut network to the one it was made of, on a short text."""
     # Optimizing the reference would take longer than running it as it is.
-    session = open_session(halves.whole, optimized=False)
+    network = Network(halves.whole, optimized=False)
     names = [*OUTPUTS, halves.layout.durations, halves.layout.features]
     ids, _ = to_ids(_TRIAL)
-    *heads, pitch, durations, features = session.run(names, network_input(ids, 1.0))
+    *heads, pitch, durations, features = network.run(names, network_input(ids, 1.0))
     frames = features.shape[2]
     if int(durations.sum()) * UNIT != frames or durations.size != len(ids):
         raise UnknownGraphError("the durations don't add up to the length of the audio")
@@ -113,14 +99,13 @@ def _check(speaker: StreamedSpeaker, halves: Halves) -> None:
 
 def _whole(data: bytes, path: Path) -> WholeSpeaker:
     try:
-        session = open_session(data)
-    except _ORT_ERRORS as error:
+        network = Network(data)
+    except UNRUNNABLE as error:
         raise _no_voice(path, "ONNX Runtime can't run it") from error
-    takes = [value.name for value in session.get_inputs()]
-    gives = [value.name for value in session.get_outputs()]
+    takes, gives = list(network.inputs), network.outputs
     if sorted(takes) != ["ids", "speed"] or gives != OUTPUTS:
         raise _no_voice(path, f"it takes {', '.join(takes)} and gives {', '.join(gives)}")
-    return WholeSpeaker(session)
+    return WholeSpeaker(network)
 
 
 def _no_voice(path: Path, reason: str) -> EngineError:

@@ -6,24 +6,18 @@ threads at once, so any number of streams can speak with one voice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
-import onnxruntime as ort
-from hibari.tts import ASSETS
 from numpy.typing import NDArray
 
 from tts_plugins.engines.hibari.graph import Layout
 from tts_plugins.engines.hibari.vocoder import HOP, SAMPLE_RATE, Spectra, Vocoder, draw_noise
+from tts_plugins.network.session import Network
+from tts_plugins.phonemes.ipa import vocabulary
 from tts_plugins.types import Samples
-
-LONGEST = 400
-"""Phonemes in one run: hibari's own limit."""
 
 OUTPUTS = ["lh", "theta", "ln", "lr", "phi", "f0"]
 """What hibari's network gives: five parts of the spectra, and the pitch."""
@@ -92,9 +86,7 @@ class Speaker(Protocol):
 class StreamedSpeaker:
     """Speaks chunk by chunk and knows when each phoneme is heard."""
 
-    def __init__(
-        self, text: ort.InferenceSession, decoder: ort.InferenceSession, layout: Layout
-    ) -> None:
+    def __init__(self, text: Network, decoder: Network, layout: Layout) -> None:
         self._text, self._decoder = text, decoder
         self.layout = layout
 
@@ -191,8 +183,8 @@ class StreamedSpeaker:
 class WholeSpeaker:
     """Speaks a run in one go: for a network that can't be cut. Knows no times."""
 
-    def __init__(self, session: ort.InferenceSession) -> None:
-        self._session = session
+    def __init__(self, network: Network) -> None:
+        self._network = network
 
     def speak(
         self, phonemes: str, speed: float, rng: np.random.Generator, *, pause: bool
@@ -200,7 +192,7 @@ class WholeSpeaker:
         ids, _ = to_ids(phonemes)
 
         def chunks() -> Iterator[Samples]:
-            *heads, pitch = self._session.run(OUTPUTS, network_input(ids, speed))
+            *heads, pitch = self._network.run(OUTPUTS, network_input(ids, speed))
             frames = pitch.shape[1]
             spectra = np.concatenate(heads, axis=1)[0].T
             samples = Vocoder(pitch[0], 0, frames).push(spectra, draw_noise(rng, frames))
@@ -224,13 +216,6 @@ def to_ids(phonemes: str) -> tuple[list[int], NDArray[np.intp]]:
     return [0, *ids, 0], places
 
 
-@cache
-def vocabulary() -> dict[str, int]:
-    """The phonemes of hibari, and their ids."""
-    text = Path(ASSETS, "vocab.json").read_text(encoding="utf-8")
-    return cast("dict[str, int]", json.loads(text))
-
-
 def _sizes(total: int) -> Iterator[int]:
     """Frames per step, growing; what is too short for a chunk goes along with the one before."""
     sizes = iter(_CHUNKS)
@@ -252,17 +237,6 @@ def audible_frames(energy: NDArray[np.float32], *, pause: bool) -> tuple[int, in
     silent = int(heard[-1]) + 1
     stop = silent + (_PAUSE if pause else _JOINT)
     return max(0, int(heard[0]) - _LEAD), silent, min(len(energy), stop)
-
-
-def open_session(data: bytes, *, optimized: bool = True) -> ort.InferenceSession:
-    """A session of a serialized network, on one thread."""
-    options = ort.SessionOptions()
-    # One thread: streams run side by side, and a second thread spends its time waiting.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    if not optimized:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def network_input(ids: list[int], speed: float) -> dict[str, Any]:

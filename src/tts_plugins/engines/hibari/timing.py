@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tts_plugins.engines.hibari.reading import Reading
-from tts_plugins.engines.hibari.source import Mark
 from tts_plugins.engines.hibari.speaker import Schedule
+from tts_plugins.phonemes.english import Reading
+from tts_plugins.phonemes.source import Mark
 from tts_plugins.types import Word
 
 _EARLY = 0.04

@@ -1,4 +1,8 @@
-"""Items of text to phonemes, and which phonemes belong to which item."""
+"""English text to phonemes with hibari's reader, and which phonemes belong to which word.
+
+The alphabet is hibari's, which is Kokoro's (misaki): IPA with one letter for a diphthong or an
+affricate.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,14 @@ from typing import Any
 from hibari.g2p import G2P
 from hibari.g2p.normalize import normalize
 
-from tts_plugins.engines.hibari.align import owners
-from tts_plugins.engines.hibari.ipa import in_accent
-from tts_plugins.engines.hibari.source import Item
-from tts_plugins.engines.hibari.speaker import LONGEST
+from tts_plugins.phonemes.align import owners
+from tts_plugins.phonemes.ipa import in_accent
+from tts_plugins.phonemes.source import Item
 
 logger = logging.getLogger(__name__)
+
+LONGEST = 400
+"""Phonemes in one run: hibari's own limit."""
 
 _WINDOW = 600
 """Characters looked at together: more than ``LONGEST`` phonemes are written with."""
@@ -51,6 +57,14 @@ class Reading:
         phonemes = self.phonemes[:stop].rstrip()
         spans = [(min(a, len(phonemes)), min(b, len(phonemes))) for a, b in self.spans[:n]]
         return Reading(phonemes, self.items[:n], spans)
+
+
+def load_reader(*, british: bool) -> G2P:
+    """hibari's reader of English, in one of two accents. Takes half a second."""
+    reader = G2P(british=british)
+    # Touched so that the reader of unknown words is there before the first unknown word.
+    _ = reader.oov
+    return reader
 
 
 def read(items: Iterator[Item], g2p: G2P) -> Iterator[Reading]:

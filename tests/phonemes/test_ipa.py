@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hibari.g2p import G2P
 
-from tts_plugins.engines.hibari.ipa import from_ipa, in_accent, markup
 from tts_plugins.errors import InvalidRequestError
+from tts_plugins.phonemes.ipa import from_ipa, in_accent, markup
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""tts_plugins.server.clips: whatever a client sends, an engine gets a plain WAV or nothing."""
+"""tts_plugins.audio.clips: whatever a client sends, an engine gets a plain WAV or nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tests.hearing import pitch
 from tests.server.cloner import heard, recording
+from tts_plugins.audio.clips import hear
 from tts_plugins.errors import InvalidRequestError
-from tts_plugins.server.clips import hear
 
 
 def encoded(container: str, codec: str, pcm: NDArray[np.int16], rate: int = 48_000) -> bytes:

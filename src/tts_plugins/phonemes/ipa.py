@@ -7,10 +7,15 @@ own: ``O`` is American where ``Q`` is British, and only British marks length.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import cast
 
-from tts_plugins.engines.hibari.speaker import vocabulary
+from hibari.tts import ASSETS
+
 from tts_plugins.errors import InvalidRequestError
 
 _LETTERS = {
@@ -45,6 +50,13 @@ _EARLY_STRESS = re.compile(
 )
 _AMERICAN = str.maketrans({"Q": "O", "ɒ": "ɑ", "a": "æ", "ː": None})
 _BRITISH = str.maketrans({"O": "Q", "æ": "a"})
+
+
+@cache
+def vocabulary() -> dict[str, int]:
+    """The phonemes of hibari, and their ids."""
+    text = Path(ASSETS, "vocab.json").read_text(encoding="utf-8")
+    return cast("dict[str, int]", json.loads(text))
 
 
 def markup(word: str, ipa: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_plugins.engines.hibari.align import owners
+from tts_plugins.phonemes.align import owners
 
 
 @pytest.mark.parametrize(

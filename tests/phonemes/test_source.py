@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_plugins.engines.hibari.source import Item, Mark, read_items
+from tts_plugins.phonemes.source import Item, Mark, read_items
 
 
 def items(text: str) -> list[Item]:

@@ -7,8 +7,8 @@ from hibari.g2p import G2P
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_plugins.engines.hibari.reading import Reading, read
-from tts_plugins.engines.hibari.source import read_items
+from tts_plugins.phonemes.english import Reading, read
+from tts_plugins.phonemes.source import read_items
 
 
 def readings(text: str, g2p: G2P) -> list[Reading]:
