@@ -44,8 +44,8 @@ class BlockingEngine(Protocol):
     a more urgent stream gets its turn.
     One that can't be short has an ``interruptible`` block in it.
 
-    An attribute ``workers`` says how many steps ``open_engine`` shall have run at the same time: one
-    for each stream that the engine computes together, or for each core that it can use. It is 1
+    An attribute ``workers`` says how many steps ``open_engine`` shall have run at the same time:
+    one for each stream that the engine computes together, or for each core that it can use. It is 1
     where an engine doesn't say.
     """
 
