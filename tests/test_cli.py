@@ -210,7 +210,7 @@ def test_hibari_speaks(shell: Shell) -> None:
     ("arguments", "message"),
     [
         (["Hello.", "--voice", "bob"], "error: no voice 'bob'; available: tone\n"),
-        (["Hello.", "--engine", "nobody"], "error: no engine 'nobody'; available: hibari, tone\n"),
+        (["Hello.", "--engine", "nobody"], "error: no engine 'nobody'; available: hibari, kokoro, piper, pocket, tone, vieneu\n"),
         (["Hello.", "--speed", "9"], "error: speed 9.0 is outside 0.25 to 4.0\n"),
         (["Hello.", "--speed", "nan"], "error: speed nan is outside 0.25 to 4.0\n"),
         (["Hello.", "--rate", "0"], "error: rate 0 is outside 4000 to 192000\n"),

@@ -13,8 +13,14 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.dialects.openai_server import audio, s16, speaking
+from tests.hearing import pitch
 from tests.servers import Call, Line, by_path, certificate, serving
-from tts_plugins.errors import EngineNotFoundError, InvalidRequestError, RemoteError
+from tts_plugins.errors import (
+    EngineNotFoundError,
+    InvalidRequestError,
+    OverloadedError,
+    RemoteError,
+)
 from tts_plugins.fallback import FallbackEngine
 from tts_plugins.registry import check_spec, dialect_names, engine_names, open_engine
 from tts_plugins.remote import RemoteEngine
@@ -30,8 +36,43 @@ async def test_an_engine_opens_by_name_with_its_own_and_the_schedulers_options()
     await engine.aclose()
 
 
+async def test_options_may_stand_behind_the_name() -> None:
+    engine = open_engine("tone?frequency=220&sample_rate=8000&max_streams=1")
+    async with aclosing(engine.stream(SynthesisRequest("Hello"))) as chunks:
+        first = await anext(chunks)
+        assert (len(first.samples), first.sample_rate) == (2400, 8000)
+        assert round(pitch(first.samples, 8000)) == 220
+        with pytest.raises(OverloadedError):
+            await anext(engine.stream(SynthesisRequest("Hello")))
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("tone?pitch=3", "options: frequency, sample_rate"),
+        ("tone?frequency=high", "frequency=high is not a value for it"),
+        ("tone?sample_rate=8e3", "sample_rate=8e3 is not a value for it"),
+    ],
+)
+def test_an_option_behind_the_name_is_checked(spec: str, message: str) -> None:
+    check_spec(spec)
+    with pytest.raises(InvalidRequestError, match=message):
+        open_engine(spec)
+
+
+async def test_a_fallback_may_have_engines_with_options() -> None:
+    engine = open_engine("fallback:tone?frequency=220,tone?sample_rate=16000")
+    async with aclosing(engine.stream(SynthesisRequest("Hello"))) as chunks:
+        assert round(pitch((await anext(chunks)).samples, 24_000)) == 220
+    await engine.aclose()
+
+
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(EngineNotFoundError, match=r"no engine 'hibary'; available: hibari, tone"):
+    with pytest.raises(
+        EngineNotFoundError,
+        match=r"no engine 'hibary'; available: hibari, kokoro, piper, pocket, tone, vieneu",
+    ):
         open_engine("hibary")
 
 

@@ -3,6 +3,7 @@
     open_engine("hibari")                                 in this process
     open_engine("hibari", workers=2)                      with options of the scheduler it shares
     open_engine("tone", frequency=220)                    with options of its own
+    open_engine("tone?frequency=220&workers=2")           the same in one word
     open_engine("http://localhost:8080")                  on a server of ours
     open_engine("unix:///run/tts.sock?model=tone")        the same, with options
     open_engine("openai+http://localhost:8880")           on any other, in its dialect
@@ -19,7 +20,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -38,6 +39,8 @@ DIALECTS = "tts_plugins.dialects"
 _FALLBACK = "fallback:"
 _OURS = "native"
 _INTERNAL = frozenset({"clock", "engines", "name"})
+_GIVEN = frozenset({"clock", "dialect", "engine", "url"})
+"""What nobody chooses by an option."""
 _SCHEDULING = frozenset(inspect.signature(Scheduler).parameters) - {"engine", "clock"}
 
 
@@ -46,8 +49,9 @@ def open_engine(spec: str, **options: Any) -> Engine:
 
     Args:
         spec: An engine's name; or the address of a server of ours, or ``dialect+address`` of any
-            other, whose options may also stand in it as ``?name=value&...``, a plus as it is and a
-            space as ``%20``; or ``fallback:`` and several of these with commas between.
+            other; or ``fallback:`` and several of these with commas between. Behind a name or an
+            address its options may stand as ``?name=value&...``, a plus as it is, a space as
+            ``%20`` and a comma as ``%2C``.
         **options: What the engine itself takes, such as ``voice`` or ``model``. Also, for one in
             this process, what Scheduler takes, such as ``workers``; for a server, what RemoteEngine
             takes, and ``api_key_env``, the environment variable that holds the key. The key for a
@@ -58,21 +62,24 @@ def open_engine(spec: str, **options: Any) -> Engine:
         MissingDependencyError: If it needs a package that isn't installed.
         InvalidRequestError: If it has no such option, or the address can't be one.
     """
-    if "://" in spec and not spec.startswith(_FALLBACK):
+    if _is_address(spec):
         options.pop("max_ahead", None)  # a server decides for itself how far ahead it is
         return _open_remote(spec, options)
+    name, _, query = spec.partition("?")
+    if not spec.startswith(_FALLBACK):
+        factory = find_engine(name).load()
+        options = _from_query(query, [Scheduler, factory]) | options
     scheduling = {name: options.pop(name) for name in _SCHEDULING & options.keys()}
     if spec.startswith(_FALLBACK):
         from tts_plugins.fallback import FallbackEngine  # here, since it loads soxr
 
         engines = [
-            _open_remote(each, {}) if "://" in each else open_engine(each, **scheduling)
+            _open_remote(each, {}) if _is_address(each) else open_engine(each, **scheduling)
             for each in _members(spec)
         ]
         fallback: Engine = _made(FallbackEngine, spec, {"engines": engines, **options})
         return fallback
-    factory = find_engine(spec).load()
-    engine = _made(factory, spec, options, also=_SCHEDULING)
+    engine = _made(factory, name, options, also=_SCHEDULING)
     if inspect.isasyncgenfunction(getattr(engine, "stream", None)):
         return engine  # type: ignore[no-any-return]  # a stranger's class, by its entry point
     # An engine that speaks for several at once says for how many.
@@ -89,10 +96,10 @@ def check_spec(spec: str) -> None:
     if spec.startswith(_FALLBACK):
         for each in _members(spec):
             check_spec(each)
-    elif "://" in spec:
+    elif _is_address(spec):
         _open_remote(spec, {})
     else:
-        find_engine(spec)
+        find_engine(spec.partition("?")[0])
 
 
 def engine_names() -> list[str]:
@@ -108,6 +115,21 @@ def dialect_names() -> list[str]:
 def find_engine(name: str) -> EntryPoint:
     """Where the engine of that name comes from."""
     return _find(ENGINES, name)
+
+
+def _is_address(spec: str) -> bool:
+    return "://" in spec.partition("?")[0] and not spec.startswith(_FALLBACK)
+
+
+def _from_query(query: str, takers: Iterable[Any]) -> dict[str, Any]:
+    """Options as they stand behind a ``?``, typed as one of ``takers`` takes them."""
+    kinds: dict[str, Any] = {}
+    for taker in takers if query else ():
+        hints = get_type_hints(taker.__init__ if inspect.isclass(taker) else taker)
+        kinds |= {name: hints[name] for name in hints.keys() - _GIVEN}
+    # A plus is one, as in Kokoro's blend of voices af_bella+af_sky; a space is %20.
+    pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
+    return {key: _typed(key, value, kinds) for key, value in pairs}
 
 
 def _members(spec: str) -> list[str]:
@@ -144,11 +166,7 @@ def _open_remote(spec: str, options: Mapping[str, Any]) -> Engine:
     if cloud and host == cloud.home:
         dialect_class = cloud
     connecting = inspect.signature(RemoteEngine).parameters.keys() - {"dialect", "url"}
-    hints = get_type_hints(RemoteEngine.__init__)
-    kinds = {name: hints[name] for name in connecting} | get_type_hints(dialect_class.__init__)
-    # A plus is one, as in Kokoro's blend of voices af_bella+af_sky; a space is %20.
-    pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
-    given = {key: _typed(key, value, kinds) for key, value in pairs} | dict(options)
+    given = _from_query(query, [RemoteEngine, dialect_class]) | dict(options)
     at_home = bool(dialect_class.home) and host == dialect_class.home
     key = _key(dialect_class, given, at_home=at_home and url.startswith("https://"))
     theirs = {name: given.pop(name) for name in connecting & given.keys()}

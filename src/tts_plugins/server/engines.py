@@ -480,7 +480,9 @@ def _called(spec: str) -> str:
         return "fallback"
     scheme, _, address = spec.partition("://")
     dialect, plus, _ = scheme.partition("+")
-    return dialect if plus or not address else urlsplit(spec).hostname or "server"
+    if plus or not address:
+        return dialect.partition("?")[0]
+    return urlsplit(spec).hostname or "server"
 
 
 async def _learnt(learning: Awaitable[T]) -> T:
