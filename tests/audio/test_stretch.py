@@ -34,7 +34,7 @@ def test_any_cutting_of_the_input_gives_the_same_samples(speed: float) -> None:
 
 
 @given(st.integers(0, 5000), st.floats(0.5, 2.0))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_length_is_exact(n: int, speed: float) -> None:
     assert len(stretched(NOISE[:n], speed)) == round(n / speed)
 

@@ -87,11 +87,16 @@ class StreamStretcher:
     @property
     def _due(self) -> int:
         """Where in the input the next block is to be taken from, roughly."""
-        return round(self._made * self._block * self.speed)
+        return self._place(self._made)
+
+    def _place(self, block: int) -> int:
+        return round(block * self._block * self.speed)
 
     def _needed(self) -> int:
         """Samples of the input that the next block needs."""
-        return max(self._continued, self._due + self._reach) + self._block
+        looked_at = max(self._continued, self._due + self._reach) + self._block
+        # If the stream ended here, there would have to be room for the whole block.
+        return max(looked_at, self._place(self._made + 1) + 1)
 
     def _next_block(self) -> Samples:
         ending = self._input(self._continued, self._block)
