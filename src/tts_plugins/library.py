@@ -2,13 +2,13 @@
 
 ```
 FOLDER/ENGINE/MODEL/            a model can't speak with what another one has learnt
-    names/1f3870be274f6c49.json     {"name": "mai", "language": "und", "clip": "5a2b91c0..."}
-    names/9b74c9897bac770f.json     {"name": "anh", ...}      of the same recording
-    5a2b91c0d3e8f714.npz            what the engine learnt from it
+    names/1f3870be27....json  {"name": "mai", "language": "und", "clip": "5a2b91c0d3..."}
+    names/9b74c9897b....json  {"name": "anh", ...}      of the same recording
+    learnt/5a2b91c0d3....npz  what the engine learnt from it
 ```
 The recording itself isn't kept. Whoever enrols it again, under whatever name, pays nothing for it;
-what nobody has a name for is deleted. Several processes may share a folder: each finds what another
-has learnt when it is asked for it.
+what no name leads to is deleted. Several processes may share a folder, but on Windows: each finds
+what another has learnt, and no more what it has forgotten, when it is asked for it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -31,6 +31,13 @@ from tts_plugins.audio.clips import listen
 from tts_plugins.errors import EngineError, InvalidRequestError, VoiceNotFoundError
 from tts_plugins.types import AudioChunk, Reference, Voice
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # on Windows, where a folder can't be locked
+    _locks = False
+else:
+    _locks = True
+
 logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "TTS_PLUGINS_VOICES"
@@ -39,7 +46,11 @@ FOLDER_VARIABLE = "TTS_PLUGINS_VOICES"
 _IN_MEMORY = 64
 """What was learnt from so many recordings is in memory, of those that are on disk as well."""
 
-_LONGEST_NAME = 200
+_LONGEST_NAME = 256
+"""What a server calls a voice tells whose it is as well: its clients' names may have 200."""
+
+_NOT_OURS = (FileNotFoundError, NotADirectoryError, PermissionError)
+"""What there is when nothing is kept: whoever can't use the folder has no voices in it."""
 
 T = TypeVar("T")
 
@@ -47,7 +58,9 @@ T = TypeVar("T")
 def default_folder() -> Path:
     """Where voices are kept unless it is said where."""
     given = os.environ.get(FOLDER_VARIABLE)
-    return Path(given) if given else user_data_path("tts_plugins", appauthor=False) / "voices"
+    if given:
+        return Path(given).expanduser()
+    return user_data_path("tts_plugins", appauthor=False) / "voices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,7 @@ class _Entry:
 
 
 class VoiceLibrary(Generic[T]):
-    """The voices that one engine has learnt with one model.
+    """The voices that one engine has learnt with one model. Any thread may use it.
 
     Args:
         engine: The engine's name.
@@ -85,20 +98,17 @@ class VoiceLibrary(Generic[T]):
         base = default_folder() if folder is None else Path(folder)
         self._engine = engine
         self._folder = base / engine / _digest(model.encode())
+        self._names, self._learnt = self._folder / "names", self._folder / "learnt"
         self._save, self._load, self._suffix = save, load, suffix
-        self._lock = threading.Lock()
         self._learning = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
-        self._unsaved: dict[str, T] = {}
-        """What couldn't be written, by its recording."""
-        self._learnt: OrderedDict[str, T] = OrderedDict()
+        """One voice at a time is learnt: it takes all the memory and cores that there are."""
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        """For the memory, held for no longer than a look at it takes."""
+        self._recent: OrderedDict[str, T] = OrderedDict()
         """What was used last, by its recording."""
-        self._read_names()
-        for entry in list(self._entries.values())[-_IN_MEMORY:]:
-            try:
-                self._what(entry)
-            except EngineError as error:
-                logger.warning("%s", error)
+        self._unkept: dict[str, tuple[_Entry, T]] = {}
+        """What couldn't be written, by its name."""
 
     def learn(
         self,
@@ -123,6 +133,35 @@ class VoiceLibrary(Generic[T]):
         Raises:
             InvalidRequestError: The name can't be one, or the recording is of no use.
         """
+        self._check_name(name, taken)
+        clip = listen(reference)
+        about = json.dumps([clip.sample_rate, transcript]).encode()
+        entry = _Entry(name, language, _digest(about + clip.samples.tobytes()))
+        return self._enrol(entry, lambda: learn(clip))
+
+    def adopt(
+        self,
+        name: str,
+        what: T,
+        *,
+        content: bytes,
+        language: str = "und",
+        taken: Collection[str] = (),
+    ) -> Voice:
+        """Enrol what needs no learning, since somebody brought what the engine speaks with.
+
+        Args:
+            name: As for ``learn``; so are ``language`` and ``taken``.
+            what: What the engine speaks with.
+            content: What tells it from all others.
+
+        Raises:
+            InvalidRequestError: The name can't be one.
+        """
+        self._check_name(name, taken)
+        return self._enrol(_Entry(name, language, _digest(content)), lambda: what)
+
+    def _check_name(self, name: str, taken: Collection[str]) -> None:
         if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
             raise InvalidRequestError(
                 f"a voice's name has 1 to {_LONGEST_NAME} printable characters, not {name!r}"
@@ -131,16 +170,15 @@ class VoiceLibrary(Generic[T]):
             raise InvalidRequestError(
                 f"{self._engine} has a voice {name!r} of its own: choose another name"
             )
-        clip = listen(reference)
-        content = clip.samples.tobytes() + f"{clip.sample_rate} {transcript}".encode()
-        entry = _Entry(name, language, _digest(content))
+
+    def _enrol(self, entry: _Entry, learn: Callable[[], T]) -> Voice:
         with self._learning:
-            if not self._has(entry.clip):
-                self._put(entry.clip, learn(clip))
-            self.forget(name, missing_ok=True, but=entry.clip)
-            with self._lock:
-                self._entries[name] = entry
-            self._write(self._file_of(name), json.dumps(_fields(entry)).encode())
+            what = self._known(entry.clip)
+            new = what is None
+            if what is None:
+                what = learn()
+            self._remember(entry.clip, what)
+            self._keep(entry, what, anew=new)
         return _voice(entry)
 
     def find(self, name: str) -> T | None:
@@ -149,144 +187,182 @@ class VoiceLibrary(Generic[T]):
         Raises:
             EngineError: It can't be read from the disk any more.
         """
+        with self._lock:
+            if name in self._unkept:
+                return self._unkept[name][1]
         entry = self._entry(name)
-        return None if entry is None else self._what(entry)
+        while entry is not None:
+            try:
+                return self._recall(entry.clip)
+            except Exception as error:  # whatever a damaged file makes an engine's package raise
+                # It may just now have been forgotten, or learnt anew from something else.
+                before, entry = entry, self._entry(name)
+                if entry == before:
+                    raise EngineError(
+                        f"the voice {name!r} can't be read from {self._path_of(entry.clip)}: "
+                        f"{error}; clone it again"
+                    ) from error
+        return None
 
     def voices(self) -> list[Voice]:
-        """All that was learnt, by this process or another."""
-        self._read_names()
-        with self._lock:
-            return [_voice(entry) for entry in self._entries.values()]
+        """All that was learnt, by this process or another, oldest first.
 
-    def forget(self, name: str, *, missing_ok: bool = False, but: str = "") -> None:
+        Raises:
+            EngineError: The folder can't be read.
+        """
+        with self._lock:
+            unkept = {name: entry for name, (entry, _) in self._unkept.items()}
+        try:
+            kept = [each for each in self._entries(passing=_NOT_OURS) if each.name not in unkept]
+        except OSError as error:
+            raise EngineError(f"the voices in {self._names} can't be read: {error}") from error
+        return [_voice(entry) for entry in (*kept, *unkept.values())]
+
+    def forget(self, name: str) -> None:
         """Forget a voice, and what was learnt for it unless another name is for the same.
 
         Raises:
             VoiceNotFoundError: None of that name was learnt.
+            EngineError: It can't be deleted.
         """
+        with self._lock:
+            unkept = self._unkept.pop(name, None)
         entry = self._entry(name)
-        if entry is None:
-            if missing_ok:
-                return
+        if entry is None and unkept is None:
             raise VoiceNotFoundError(name, [voice.id for voice in self.voices()])
-        self._file_of(name).unlink(missing_ok=True)
         with self._lock:
-            self._entries.pop(name, None)
-        self._read_names()
-        with self._lock:
-            if entry.clip != but and all(e.clip != entry.clip for e in self._entries.values()):
-                self._learnt.pop(entry.clip, None)
-                self._unsaved.pop(entry.clip, None)
-                self._path_of(entry.clip).unlink(missing_ok=True)
+            for each in filter(None, (entry, unkept and unkept[0])):
+                self._recent.pop(each.clip, None)
+        if entry is not None:
+            try:
+                with self._changing():
+                    self._file_of(name).unlink(missing_ok=True)
+            except OSError as error:
+                raise EngineError(f"the voice {name!r} can't be deleted: {error}") from error
 
     def _entry(self, name: str) -> _Entry | None:
-        """A name as it is now: another process may have enrolled or forgotten it."""
-        file = self._file_of(name)
-        with self._lock:
-            known = self._entries.get(name)
-            if known is not None and known.clip in self._unsaved:
-                return known
-        entry = _read_entry(file)
-        with self._lock:
-            if entry is None or entry.name != name:
-                self._entries.pop(name, None)
-                return None
-            self._entries[name] = entry
-        return entry
-
-    def _read_names(self) -> None:
-        """Take up what is on disk, oldest first."""
+        """What a name is for now."""
         try:
-            files = sorted((self._folder / "names").glob("*.json"), key=_age)
-        except OSError:
-            files = []
-        found = {entry.name: entry for file in files if (entry := _read_entry(file))}
-        with self._lock:
-            kept = {n: e for n, e in self._entries.items() if e.clip in self._unsaved}
-            self._entries = kept | found
-
-    def _what(self, entry: _Entry) -> T:
-        with self._lock:
-            for known in (self._unsaved, self._learnt):
-                if entry.clip in known:
-                    if known is self._learnt:
-                        self._learnt.move_to_end(entry.clip)
-                    return known[entry.clip]
-        path = self._path_of(entry.clip)
-        try:
-            what = self._load(path)
-        except Exception as error:  # whatever a damaged file makes an engine's package raise
-            raise EngineError(
-                f"the voice {entry.name!r} can't be read from {path}: {error}; clone it again"
-            ) from error
-        self._remember(entry.clip, what)
-        return what
-
-    def _has(self, clip: str) -> bool:
-        with self._lock:
-            if clip in self._learnt or clip in self._unsaved:
-                return True
-        try:
-            self._remember(clip, self._load(self._path_of(clip)))
-        except Exception:  # noqa: BLE001  as in _what: then it is learnt
-            return False
-        return True
-
-    def _put(self, clip: str, what: T) -> None:
-        path = self._path_of(clip)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part = path.with_name(f"{clip}-{os.getpid()}.part{self._suffix}")
-            try:
-                self._save(what, part)
-                part.chmod(0o600)
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
+            return self._read(self._file_of(name))
+        except _NOT_OURS:
+            return None
         except OSError as error:
-            logger.warning("voices aren't kept beyond this process: %s", error)
-            with self._lock:
-                self._unsaved[clip] = what
-        else:
-            self._remember(clip, what)
+            raise EngineError(f"the voice {name!r} can't be read: {error}") from error
+
+    def _entries(self, passing: tuple[type[OSError], ...] = ()) -> Iterator[_Entry]:
+        """What is on disk, oldest first, but for what can't be read with an error of ``passing``.
+
+        Raises:
+            OSError: Any other.
+        """
+        with suppress(*passing):
+            # Not glob, which takes a folder that can't be read for an empty one.
+            for file in sorted(self._names.iterdir(), key=_age):
+                with suppress(*passing):
+                    if file.suffix == ".json" and (entry := self._read(file)):
+                        yield entry
+
+    def _read(self, file: Path) -> _Entry | None:
+        """The voice in a file; ``None`` if the file is damaged, or not in its place."""
+        try:
+            entry = _Entry(**json.loads(file.read_bytes()))
+            whole = self._file_of(entry.name) == file and entry.clip.isalnum()
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return entry if whole and isinstance(entry.language, str) else None
+
+    def _known(self, clip: str) -> T | None:
+        """What was learnt from a recording, if that is at hand."""
+        with self._lock:
+            unkept = [what for entry, what in self._unkept.values() if entry.clip == clip]
+        if unkept:
+            return unkept[0]
+        try:
+            return self._recall(clip)
+        except Exception:  # noqa: BLE001  as in find; then it is learnt
+            return None
+
+    def _recall(self, clip: str) -> T:
+        with self._lock:
+            if clip in self._recent:
+                self._recent.move_to_end(clip)
+                return self._recent[clip]
+        what = self._load(self._path_of(clip))
+        self._remember(clip, what)
+        return what
 
     def _remember(self, clip: str, what: T) -> None:
         with self._lock:
-            self._learnt[clip] = what
-            self._learnt.move_to_end(clip)
-            while len(self._learnt) > _IN_MEMORY:
-                self._learnt.popitem(last=False)
+            self._recent[clip] = what
+            self._recent.move_to_end(clip)
+            while len(self._recent) > _IN_MEMORY:
+                self._recent.popitem(last=False)
 
-    def _write(self, path: Path, content: bytes) -> None:
-        """Write a file whole or not at all, for this user alone."""
+    def _keep(self, entry: _Entry, what: T, *, anew: bool) -> None:
+        """Write down a voice; whoever is killed on the way leaves all voices whole."""
+        path, file = self._path_of(entry.clip), self._file_of(entry.name)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(part).replace(path)
+            with self._changing():
+                if anew or not path.exists():
+                    part = path.with_name(f"{entry.clip}.part{self._suffix}")
+                    self._save(what, part)
+                    part.chmod(0o600)
+                    part.replace(path)
+                part = file.with_suffix(".part")
+                part.write_text(json.dumps(asdict(entry)))
+                part.chmod(0o600)
+                part.replace(file)
         except OSError as error:
-            logger.warning("voices aren't kept beyond this process: %s", error)
+            logger.warning("the voice %r isn't kept beyond this process: %s", entry.name, error)
+            with self._lock:
+                self._unkept[entry.name] = (entry, what)
+        else:
+            with self._lock:
+                self._unkept.pop(entry.name, None)
+
+    @contextmanager
+    def _changing(self) -> Generator[None, None, None]:
+        """While what is on disk is changed, by one thread of one process at a time."""
+        for folder in (self._folder, self._names, self._learnt):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._writing, _alone_in(self._folder):
+            yield
+            with suppress(OSError):  # as it may be another time
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete what no name leads to, and what was left behind by whoever was killed."""
+        used = {entry.clip for entry in self._entries()}
+        for file in self._learnt.iterdir():
+            if file.name.removesuffix(self._suffix) not in used:
+                file.unlink()
+        for file in self._names.iterdir():
+            if file.suffix != ".json":
+                file.unlink()
 
     def _file_of(self, name: str) -> Path:
-        return self._folder / "names" / f"{_digest(name.encode())}.json"
+        return self._names / f"{_digest(name.encode(errors='surrogatepass'))}.json"
 
     def _path_of(self, clip: str) -> Path:
-        return self._folder / f"{clip}{self._suffix}"
+        return self._learnt / f"{clip}{self._suffix}"
 
 
-def _read_entry(file: Path) -> _Entry | None:
+@contextmanager
+def _alone_in(folder: Path) -> Generator[None, None, None]:
+    """Until it ends, other processes wait; or don't, where a folder can't be locked."""
+    if not _locks:
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        fields = json.loads(file.read_bytes())
-        entry = _Entry(fields["name"], fields["language"], fields["clip"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    whole = all(isinstance(value, str) for value in (entry.name, entry.language, entry.clip))
-    return entry if whole and entry.clip.isalnum() else None
-
-
-def _fields(entry: _Entry) -> dict[str, str]:
-    return {"name": entry.name, "language": entry.language, "clip": entry.clip}
+        with suppress(OSError):  # the disks of some networks
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        # A process that was forked meanwhile has it open as well: to close it isn't enough.
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_UN)
+        os.close(opened)
 
 
 def _age(file: Path) -> float:
@@ -301,4 +377,4 @@ def _voice(entry: _Entry) -> Voice:
 
 
 def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return hashlib.sha256(content).hexdigest()[:32]
