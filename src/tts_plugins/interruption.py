@@ -35,6 +35,8 @@ class Interruption:
     def interrupt(self) -> None:
         """End the step that runs, and each that would follow, if the engine knows how."""
         with self._lock:
+            if self._happened:
+                return
             self._happened = True
             for stop in self._stops:
                 _call(stop)

@@ -22,10 +22,10 @@ class Graph:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
         self.weights = {weight.name: weight for weight in model.graph.initializer}
-        self.maker = {name: node for node in model.graph.node for name in node.output}
+        self.maker = {name: node for node in model.graph.node for name in node.output if name}
         self._takers: dict[str, list[onnx.NodeProto]] = {}
         for node in model.graph.node:
-            for name in node.input:
+            for name in taken_by(node):
                 self._takers.setdefault(name, []).append(node)
 
     def only(self, operation: str) -> onnx.NodeProto:
@@ -49,13 +49,13 @@ class Graph:
             seen.add(name)
             node = self.maker[name]
             needed.add(id(node))
-            waiting.extend(node.input)
+            waiting.extend(taken_by(node))
         return [node for node in self._model.graph.node if id(node) in needed]
 
     def inputs_of(self, nodes: list[onnx.NodeProto]) -> set[str]:
         """The tensors that ``nodes`` take and that neither they nor the weights provide."""
         made = {name for node in nodes for name in node.output}
-        taken = {name for node in nodes for name in node.input if name}
+        taken = {name for node in nodes for name in taken_by(node)}
         return taken - made - self.weights.keys()
 
     def model(
@@ -66,7 +66,7 @@ class Graph:
         constants: Iterable[onnx.TensorProto] = (),
     ) -> onnx.ModelProto:
         """A model of ``nodes`` alone, with the weights that they use."""
-        used = {name for node in nodes for name in node.input}
+        used = {name for node in nodes for name in taken_by(node)}
         weights = [*(w for name, w in self.weights.items() if name in used), *constants]
         graph = helper.make_graph(nodes, "part", inputs, outputs, weights)
         return helper.make_model(
@@ -85,6 +85,19 @@ class Graph:
         if weight is None:
             raise UnknownGraphError("a convolution without constant weights")
         return int(weight.dims[1]) * int(attributes(conv).get("group", 1))
+
+
+def taken_by(node: onnx.NodeProto) -> list[str]:
+    """The tensors that a node takes, and those that a loop or branch takes from around it."""
+    taken = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            inside = {each.name for each in body.input} | {each.name for each in body.initializer}
+            inside |= {name for each in body.node for name in each.output}
+            wanted = [name for each in body.node for name in taken_by(each)]
+            wanted += [output.name for output in body.output]
+            taken += [name for name in wanted if name not in inside]
+    return taken
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:

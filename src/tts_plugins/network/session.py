@@ -11,17 +11,20 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from tts_plugins.interruption import interruptible
 
-UNRUNNABLE: tuple[type[Exception], ...] = tuple(
-    getattr(ort_errors, name)
-    for name in (
-        "Fail",
-        "InvalidArgument",
-        "InvalidGraph",
-        "InvalidProtobuf",
-        "NoSuchFile",
-        "NotImplemented",
-        "RuntimeException",
-    )
+UNRUNNABLE: tuple[type[Exception], ...] = (
+    UnicodeDecodeError,  # which pybind11 raises when a name in the file is none
+    *(
+        getattr(ort_errors, name)
+        for name in (
+            "Fail",
+            "InvalidArgument",
+            "InvalidGraph",
+            "InvalidProtobuf",
+            "NoSuchFile",
+            "NotImplemented",
+            "RuntimeException",
+        )
+    ),
 )
 """What ONNX Runtime raises for a file that is no network, or one that it can't run."""
 
@@ -55,7 +58,11 @@ class Network:
         options.log_severity_level = 4
         if not optimized:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._session = ort.InferenceSession(model, options, providers=list(providers))
+        # It falls back to the processor, and prints that to standard output, also from there.
+        falls_back = int(tuple(providers) != CPU)
+        self._session = ort.InferenceSession(
+            model, options, providers=list(providers), enable_fallback=falls_back
+        )
         self.inputs: dict[str, Any] = {i.name: i for i in self._session.get_inputs()}
         """What it takes, by name; each with ``shape`` and ``type``."""
         self.outputs: list[str] = [o.name for o in self._session.get_outputs()]
