@@ -1,6 +1,6 @@
 """Measure, and print the tables.
 
-python -m benchmarks                          everything, in about twelve minutes
+python -m benchmarks                          everything, in about twenty minutes
 python -m benchmarks first_audio capacity
 """
 
@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from benchmarks.tables import show
 
@@ -27,12 +28,22 @@ ALL = [
     "serving",
 ]
 
+BESIDE_PEERS = ["piper", "piper_barge_in", "shared_engine"]
+"""Those that run others' packages too, for which scripts/environment makes .venv-peers."""
+
+PEERS = Path(__file__).parent.parent / ".venv-peers"
+
+
+def _python(name: str) -> str:
+    elsewhere = name in BESIDE_PEERS and Path(sys.prefix).name != PEERS.name
+    return str(PEERS / "bin" / "python") if elsewhere else sys.executable
+
 
 def main(names: list[str]) -> None:
-    if len(names) != 1:
+    if len(names) != 1 or _python(names[0]) != sys.executable:
         # Each in a process of its own, so that none pays for what another left in memory.
-        for name in names or ALL:
-            subprocess.run([sys.executable, "-m", "benchmarks", name], check=True)
+        for name in names or ALL + BESIDE_PEERS:
+            subprocess.run([_python(name), "-m", "benchmarks", name], check=True)
         return
     logging.getLogger("livekit").setLevel(logging.ERROR)
     print(f"\nLoad average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} CPUs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Never, Protocol
 
@@ -18,6 +18,7 @@ from pipecat.frames.frames import (
     LLMFullResponseStartFrame,
     LLMTextFrame,
     TTSAudioRawFrame,
+    TTSSpeakFrame,
     TTSStoppedFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
@@ -58,7 +59,14 @@ class Interruption(NamedTuple):
 
 async def cut_off(call: Call, text: str, after: float) -> Interruption:
     """Interrupt a turn some seconds after it was asked for."""
-    turn = asyncio.create_task(call.say(at_once(text)))
+    return await cut_turn_off(call, call.say(at_once(text)), after)
+
+
+async def cut_turn_off(
+    call: Call, saying: Coroutine[object, object, None], after: float
+) -> Interruption:
+    """The same, for a turn that is said in some other way."""
+    turn = asyncio.create_task(saying)
     await asyncio.sleep(after)
     cpu, at = time.process_time(), time.monotonic()
     await call.interrupt()
@@ -107,6 +115,12 @@ class PipecatCall:
         async for fragment in text:
             await self._worker.queue_frame(LLMTextFrame(fragment))
         await self._worker.queue_frame(LLMFullResponseEndFrame())
+        await self._consumer.stopped.wait()
+
+    async def announce(self, text: str) -> None:
+        """Speak a turn that no LLM wrote, in one frame."""
+        self._consumer.stopped.clear()
+        await self._worker.queue_frame(TTSSpeakFrame(text))
         await self._consumer.stopped.wait()
 
     async def interrupt(self) -> None:
