@@ -1,0 +1,148 @@
+"""Open the SDK, so that each of its steps is short and can be broken off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import onnxruntime as ort
+
+from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError, TTSError
+from tts_plugins.interruption import interruptible
+
+_WATERMARKED = 4
+"""Frames that a watermark is put into at least: as few as the SDK itself puts one into."""
+
+_NAMES = {"v3turbo": "v3 Turbo", "v3nano": "v3 Nano"}
+
+
+def open_sdk(model: str, *, frames: int, **settings: Any) -> Any:
+    """What the SDK's ``Vieneu`` gives.
+
+    Args:
+        model: Its mode.
+        frames: Codec frames, of 80 ms, in a step of v3 Turbo on a CPU.
+        **settings: What else it takes. It passes over those that it doesn't know.
+
+    Raises:
+        MissingDependencyError: It isn't installed, or what it needs isn't.
+        EngineError: The weights aren't there, or are something else.
+    """
+    if find_spec("vieneu") is None:
+        raise MissingDependencyError("vieneu")
+    try:
+        from vieneu import Vieneu
+
+        sdk = Vieneu(mode=model, **settings)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] in ("torch", "transformers"):
+            raise EngineError(
+                f"VieNeu on a GPU needs {error.name}: pip install torch transformers"
+            ) from error
+        raise MissingDependencyError("vieneu") from error
+    except Exception as error:  # the SDK's own code: anything may come
+        raise unopened(model, error, settings) from error
+    if sdk.backend == "onnx":
+        _make_stoppable(sdk.engine)
+        if model == "v3turbo":
+            # The class in front of it doesn't pass this on, and would take up to 25 in a step.
+            least = _WATERMARKED if sdk.watermarker is not None else 1
+            sdk.engine.infer_stream = partial(
+                sdk.engine.infer_stream, chunk_frames=max(frames, least)
+            )
+    return sdk
+
+
+def check_device(device: str) -> str:
+    """Where to compute: ``cpu`` or ``cuda``.
+
+    Raises:
+        InvalidRequestError: There is no such place.
+        EngineError: It isn't here.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise InvalidRequestError(f"vieneu runs on auto, cpu or cuda, not on {device!r}")
+    if device == "cpu":
+        return device
+    there = _gpu_is_there()
+    if device == "cuda" and not there:
+        raise EngineError(
+            "no GPU that torch can use: install a CUDA build of torch, or say device='cpu'"
+        )
+    if there and os.environ.get("VIENEU_FUSED_FRAME", "1") == "0":
+        # Without it a stream takes a lock for as long as it is open, on whichever thread began it.
+        raise EngineError(
+            "VIENEU_FUSED_FRAME=0 lets only one stream speak at a time: unset it, or say "
+            "device='cpu'"
+        )
+    return "cuda" if there else "cpu"
+
+
+def _gpu_is_there() -> bool:
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def unopened(model: str, error: Exception, settings: Mapping[str, Any]) -> TTSError:
+    """Why it can't be opened, in one line with a remedy."""
+    reason = f"{type(error).__name__}: {_first_line(error)}"
+    where = settings.get("onnx_dir") or settings.get("backbone_repo") or "the hub"
+    if isinstance(error, OSError) or type(error).__module__.startswith(("huggingface_hub", "http")):
+        return EngineError(
+            f"the weights of VieNeu {_NAMES[model]} aren't all there ({reason}): download them "
+            f"once while there is a network, or say onnx_dir=... if they are somewhere else"
+        )
+    return EngineError(
+        f"VieNeu {_NAMES[model]} can't be loaded from {where} ({reason}): it takes the files of "
+        f"that model, whole"
+    )
+
+
+def failed(error: Exception, text: str) -> EngineError:
+    """What went wrong while it spoke; the text isn't repeated."""
+    if "scheduler is down" in str(error):
+        cause = error.__cause__ or error
+        return EngineError(
+            f"VieNeu's streams have ended ({type(cause).__name__}: {_first_line(cause)}): close "
+            "this engine and open it again"
+        )
+    reason = _first_line(error)
+    if text:
+        reason = reason.replace(text, "...")
+    return EngineError(f"VieNeu failed: {type(error).__name__}: {reason}")
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
+
+
+class _Stoppable:
+    """An ONNX session whose run ends at once when nobody waits for it any more."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:
+        options = ort.RunOptions()
+
+        def terminate() -> None:
+            options.terminate = True
+
+        with interruptible(terminate):
+            return self._session.run(outputs, feeds, options)
+
+
+def _make_stoppable(engine: Any) -> None:
+    """Nano computes a whole clause in one step, Turbo reads a whole prompt in its first."""
+    for name, value in vars(engine).items():
+        if isinstance(value, ort.InferenceSession):
+            setattr(engine, name, _Stoppable(value))
