@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
+from tests.server.cloner import Parrot, recording
 from tts_plugins.cli import main
 from tts_plugins.cli.speaking import Speech, _progress
 from tts_plugins.engine import Engine
@@ -210,7 +211,10 @@ def test_hibari_speaks(shell: Shell) -> None:
     ("arguments", "message"),
     [
         (["Hello.", "--voice", "bob"], "error: no voice 'bob'; available: tone\n"),
-        (["Hello.", "--engine", "nobody"], "error: no engine 'nobody'; available: hibari, kokoro, piper, pocket, tone, vieneu\n"),
+        (
+            ["Hello.", "--engine", "nobody"],
+            "error: no engine 'nobody'; available: hibari, kokoro, piper, pocket, tone, vieneu\n",
+        ),
         (["Hello.", "--speed", "9"], "error: speed 9.0 is outside 0.25 to 4.0\n"),
         (["Hello.", "--speed", "nan"], "error: speed nan is outside 0.25 to 4.0\n"),
         (["Hello.", "--rate", "0"], "error: rate 0 is outside 4000 to 192000\n"),
@@ -413,7 +417,7 @@ def test_the_version_is_the_package_s(shell: Shell) -> None:
 def test_without_a_command_it_helps(shell: Shell) -> None:
     result = shell()
     assert result.status == 0
-    for command in ("say", "voices", "engines", "check"):
+    for command in ("say", "voices", "engines", "check", "clone", "forget", "serve"):
         assert command in result.out
 
 
@@ -453,6 +457,99 @@ def test_an_engine_that_breaks_it_fails(
     result = shell("check", "tone")
     assert result.status == 1
     assert "FAILED it has a voice: voices() is empty\n" in result.out
+
+
+# ---------------------------------------------------------------- voices of one's own
+
+
+@pytest.fixture
+def parrot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A parrot is the engine, whatever is asked for; the folder in which it keeps voices."""
+    folder = tmp_path / "voices"
+
+    def opened(spec: str, **options: float) -> Engine:
+        return Scheduler(Parrot(folder), **options)  # type: ignore[arg-type]
+
+    for module in ("app", "cloning", "speaking"):
+        monkeypatch.setattr(f"tts_plugins.cli.{module}.open_engine", opened)
+    return folder
+
+
+def test_a_voice_is_cloned_heard_listed_and_forgotten(shell: Shell, parrot: Path) -> None:
+    Path("mai.wav").write_bytes(recording(330))
+    result = shell("clone", "Mai Anh", "mai.wav", "--engine", "tone", "--transcript", "Beep.")
+    assert (result.status, result.out) == (0, "Mai Anh\n")
+    assert result.err == (
+        "it is kept; hear it with tts-plugins say Hello. --engine tone --voice 'Mai Anh'\n"
+    )
+    assert shell("voices", "--engine", "tone").out == (
+        "own\tund\tready\t\nMai Anh\tund\tready\tcloned\n"
+    )
+    said = shell("say", "Hello.", "--engine", "tone", "--voice", "Mai Anh", "-o", "hello.wav")
+    assert said.status == 0
+    assert frames(Path("hello.wav")) == 6 * 1_440
+    result = shell("forget", "Mai Anh", "--engine", "tone")
+    assert (result.status, result.out, result.err) == (0, "", "Mai Anh is forgotten\n")
+    result = shell("forget", "Mai Anh", "--engine", "tone")
+    assert (result.status, result.err) == (1, "error: no voice 'Mai Anh'; available: unknown\n")
+
+
+def test_a_voice_that_cannot_be_kept_is_not_said_to_be(shell: Shell, parrot: Path) -> None:
+    parrot.touch()
+    Path("mai.wav").write_bytes(recording(330))
+    result = shell("clone", "mai", "mai.wav", "--engine", "tone")
+    assert result.err.startswith("warning: the voice 'mai' isn't kept beyond this process: ")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "clip", "status", "message"),
+    [
+        ("own", "mai.wav", 1, "error: parrot has a voice 'own' of its own: choose another name"),
+        ("mai", "short.wav", 1, "error: the recording is shorter than 0.5 s: say more"),
+        ("mai", "page.html", 1, "error: the recording can't be read: "),
+        ("mai", "no.wav", 2, "error: Invalid value for 'clip': "),
+        ("", "mai.wav", 1, "error: a voice's name has 1 to 256 printable characters, not ''"),
+    ],
+)
+def test_a_voice_that_cannot_be_cloned_is_one_line(
+    shell: Shell, parrot: Path, name: str, clip: str, status: int, message: str
+) -> None:
+    Path("mai.wav").write_bytes(recording(330))
+    Path("short.wav").write_bytes(recording(330, seconds=0.3))
+    Path("page.html").write_text("<html>")
+    result = shell("clone", name, clip, "--engine", "tone")
+    assert result.status == status
+    assert result.err.startswith(message)
+    assert result.err.count("\n") == 1
+    assert not list(parrot.rglob("*.npy"))
+
+
+@pytest.mark.parametrize("arguments", [("clone", "mai", "mai.wav"), ("forget", "mai")])
+def test_an_engine_that_cannot_clone_is_one_line_with_those_that_can(
+    shell: Shell, arguments: tuple[str, ...]
+) -> None:
+    Path("mai.wav").write_bytes(recording(330))
+    result = shell(*arguments, "--engine", "tone")
+    assert result.status == 1
+    assert result.err.startswith("error: tone can't clone voices; these can: ")
+    able = result.err.split(": ")[-1].strip().split(", ")
+    assert {"pocket", "vieneu", "elevenlabs+http://...", "fish+http://..."} <= {*able}
+    assert not {"hibari", "tone", "kokoro+http://..."} & {*able}
+    assert result.err.count("\n") == 1
+
+
+def test_a_servers_voices_are_deleted_there(shell: Shell) -> None:
+    result = shell("forget", "mai", "--engine", "http://127.0.0.1:9")
+    assert (result.status, result.err) == (
+        1,
+        "error: http://127.0.0.1:9 has no way to forget a voice: delete it there\n",
+    )
+    assert shell("clone", "mai", "mai.wav", "--engine", "nobody").status == 2
+    Path("mai.wav").write_bytes(recording(330))
+    assert shell("clone", "mai", "mai.wav", "--engine", "nobody").err.startswith(
+        "error: no engine 'nobody'; available: "
+    )
 
 
 # ---------------------------------------------------------------- what a listener notices

@@ -1027,6 +1027,8 @@ async def test_a_cloned_voice_is_usable_at_once_by_its_name() -> None:
         assert b'filename="clip.wav"' in learnt.body
         assert await heard(engine, SynthesisRequest("Hello.", voice="me")) == PCM
         assert server.calls[-1].json["voice"] == {"id": "voice_1"}
+        assert engine.called("me") == "voice_1"
+        assert engine.called("ann") == "ann"
 
 
 async def test_a_cloned_voice_that_is_refused_is_told_by_its_name() -> None:

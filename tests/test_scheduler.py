@@ -8,13 +8,22 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tts_plugins.errors import EngineError, OverloadedError
+from tests.server.cloner import Parrot, recording
+from tts_plugins.engine import VoiceCloner, cloner
+from tts_plugins.errors import (
+    EngineError,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceNotFoundError,
+)
 from tts_plugins.scheduler import Scheduler, _start_anew
-from tts_plugins.types import AudioChunk, SynthesisRequest, Voice
+from tts_plugins.timing import TimedEngine
+from tts_plugins.types import AudioChunk, Reference, SynthesisRequest, Voice
 
 RATE = 1000
 
@@ -657,3 +666,104 @@ async def test_the_child_of_a_fork_starts_anew() -> None:
     task.cancel()
     await asyncio.wait([task])
     await scheduler.aclose()
+
+
+# Voices that are learnt
+
+
+async def spoken(scheduler: Scheduler, voice: str) -> float:
+    """Seconds of a text in a voice."""
+    async with aclosing(scheduler.stream(SynthesisRequest("Hello.", voice=voice))) as chunks:
+        return round(sum([chunk.seconds async for chunk in chunks]), 2)
+
+
+async def test_an_engine_that_learns_voices_does_so_through_its_scheduler(tmp_path: Path) -> None:
+    scheduler = Scheduler(Parrot(tmp_path))
+    assert isinstance(scheduler, VoiceCloner)
+    assert scheduler.can_clone
+    assert cloner(TimedEngine(scheduler)) is scheduler
+    assert await scheduler.clone("mai", recording(330)) == Voice("mai", "und", "cloned")
+    assert [voice.id for voice in await scheduler.voices()] == ["own", "mai"]
+    assert await spoken(scheduler, "mai") == 0.36
+    await scheduler.forget("mai")
+    assert [voice.id for voice in await scheduler.voices()] == ["own"]
+    with pytest.raises(VoiceNotFoundError, match="no voice 'mai'; available: own"):
+        await spoken(scheduler, "mai")
+    with pytest.raises(VoiceNotFoundError):
+        await scheduler.forget("mai")
+    await scheduler.aclose()
+
+
+async def test_an_engine_that_cannot_learn_says_so() -> None:
+    class NotThisModel(Parrot):
+        can_clone = False
+
+    for engine in (SpyEngine(), NotThisModel()):
+        scheduler = Scheduler(engine)
+        assert not scheduler.can_clone
+        assert cloner(TimedEngine(scheduler)) is None
+        for call in (scheduler.clone("mai", b"RIFF"), scheduler.forget("mai")):
+            with pytest.raises(InvalidRequestError, match=f"{type(engine).__name__} can't clone"):
+                await call
+        await scheduler.aclose()
+
+
+async def test_what_learns_but_cannot_forget_is_not_called_on_the_event_loop() -> None:
+    class Remembers(SpyEngine):
+        def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+            raise NotImplementedError
+
+    scheduler = Scheduler(Remembers())
+    assert cloner(scheduler) is None
+    await scheduler.aclose()
+
+
+async def test_others_are_heard_while_a_voice_is_learnt(tmp_path: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Parrot):
+        def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+            begun.set()
+            assert goes_on.wait(5)
+            return super().clone(name, reference, transcript=transcript)
+
+    scheduler = Scheduler(Slow(tmp_path))
+    learning = asyncio.create_task(scheduler.clone("mai", recording(330)))
+    assert await asyncio.to_thread(begun.wait, 5)
+    assert await spoken(scheduler, "own") == 0.36
+    assert not learning.done()
+    goes_on.set()
+    assert (await learning).id == "mai"
+    await scheduler.aclose()
+
+
+async def test_a_stream_goes_on_in_a_voice_that_is_forgotten(tmp_path: Path) -> None:
+    scheduler = Scheduler(Parrot(tmp_path), max_ahead=0.1)
+    await scheduler.clone("mai", recording(330))
+    request = SynthesisRequest("Hello.", voice="mai")
+    async with aclosing(scheduler.stream(request)) as chunks:
+        seconds = (await anext(chunks)).seconds
+        await scheduler.forget("mai")
+        seconds += sum([chunk.seconds async for chunk in chunks])
+    assert round(seconds, 2) == 0.36
+    await scheduler.aclose()
+
+
+async def test_an_engine_that_fails_to_learn_is_an_engine_error_that_tells_no_words() -> None:
+    class Fails(Parrot):
+        def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+            raise ValueError(f"can't align {transcript!r}")
+
+        def forget(self, voice: str) -> None:
+            raise KeyError(voice)
+
+    scheduler = Scheduler(Fails())
+    with pytest.raises(EngineError, match=r"^ValueError: can't align '\.\.\.'$") as failure:
+        await scheduler.clone("mai", b"RIFF", transcript="My secret.")
+    assert isinstance(failure.value.__cause__, ValueError)
+    with pytest.raises(EngineError, match=r"^KeyError: 'mai'$"):
+        await scheduler.forget("mai")
+    await scheduler.aclose()
+    for call in (scheduler.clone("mai", b"RIFF"), scheduler.forget("mai")):
+        with pytest.raises(EngineError, match="the engine was closed; open it again"):
+            await call

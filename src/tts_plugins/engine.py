@@ -80,7 +80,8 @@ class BlockingCloner(Protocol):
     """A BlockingEngine that can learn a voice from a recording, and unlearn it.
 
     It lists the voice by the name that it gave it. Both block, on threads of their own, and while
-    other threads speak.
+    other threads speak. An attribute ``can_clone`` says so of one that can't with the model that it
+    has.
     """
 
     def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice: ...
@@ -93,6 +94,17 @@ def layers(engine: object) -> Iterator[object]:
     while engine is not None:
         yield engine
         engine = getattr(engine, "engine", None)
+
+
+def cloner(engine: object) -> VoiceCloner | None:
+    """What of an engine learns voices, itself or what it wraps; ``None`` if nothing does."""
+    for layer in layers(engine):
+        # A BlockingEngine has a clone() of the same looks.
+        blocks = not hasattr(layer, "stream")
+        # Every server's engine has a way to ask for it, whether or not the server has one.
+        if isinstance(layer, VoiceCloner) and not blocks and getattr(layer, "can_clone", True):
+            return layer
+    return None
 
 
 def known_options(engine: object) -> Collection[str] | None:

@@ -159,7 +159,11 @@ class RemoteEngine:
     @property
     def can_clone(self) -> bool:
         """Whether the dialect has a way to."""
-        return hasattr(self._dialect, "write_clone")
+        return callable(getattr(self._dialect, "write_clone", None))
+
+    def called(self, voice: str) -> str:
+        """What the server calls a voice, by which another process may ask for it."""
+        return self._ids.get(voice, voice)
 
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         if not speakable(request.text):

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -170,31 +170,41 @@ class Scheduler:
                 self._leave(stream)
 
     async def voices(self) -> Sequence[Voice]:
+        if self.can_clone:  # they are on a disk
+            return await asyncio.to_thread(self._engine.voices)
         return self._engine.voices()
 
     @property
     def can_clone(self) -> bool:
         """Whether the engine learns voices."""
-        return isinstance(self._engine, BlockingCloner)
+        return isinstance(self._engine, BlockingCloner) and getattr(self._engine, "can_clone", True)
 
     async def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
         """Have the engine learn a voice, beside what it speaks meanwhile; see VoiceCloner.
 
+        Whoever is cancelled doesn't wait for it: it is learnt all the same.
+
         Raises:
             InvalidRequestError: If it can't, or not from that.
+            EngineError: If it fails.
         """
-        return await asyncio.to_thread(self._cloner().clone, name, reference, transcript=transcript)
+        engine = self._cloner()
+        with _as_engine_errors(transcript):
+            return await asyncio.to_thread(engine.clone, name, reference, transcript=transcript)
 
     async def forget(self, voice: str) -> None:
-        """Have the engine forget a voice that it learnt.
+        """Have the engine forget a voice that it learnt. Streams that have begun keep it.
 
         Raises:
-            InvalidRequestError: If it learnt none of that name.
+            VoiceNotFoundError: If it learnt none of that name.
+            EngineError: If it fails.
         """
-        await asyncio.to_thread(self._cloner().forget, voice)
+        engine = self._cloner()
+        with _as_engine_errors():
+            await asyncio.to_thread(engine.forget, voice)
 
     def _cloner(self) -> BlockingCloner:
-        if not isinstance(self._engine, BlockingCloner):
+        if not (isinstance(self._engine, BlockingCloner) and self.can_clone):
             raise InvalidRequestError(f"{type(self._engine).__name__} can't clone voices")
         if self._closed:
             raise EngineError("the engine was closed; open it again")
@@ -460,6 +470,17 @@ def _wrapped(error: BaseException, text: str) -> EngineError:
     wrapped = EngineError(f"{type(error).__name__}: {reason}")
     wrapped.__cause__ = error
     return wrapped
+
+
+@contextmanager
+def _as_engine_errors(text: str = "") -> Generator[None, None, None]:
+    """Around an engine's own code, on a thread that isn't a worker's."""
+    try:
+        yield
+    except TTSError:
+        raise
+    except Exception as error:
+        raise _wrapped(error, text) from error
 
 
 def _close(chunks: Iterator[AudioChunk] | None) -> None:

@@ -8,13 +8,11 @@ after Ctrl-C, 141 when whoever was reading left.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from importlib.metadata import entry_points, version
 from typing import Annotated, Any
 
@@ -22,10 +20,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tts_plugins.cli.cloning import clone, forget
 from tts_plugins.cli.outputs import outputs
 from tts_plugins.cli.serving import serve
 from tts_plugins.cli.speaking import Speech, speak
-from tts_plugins.errors import InvalidRequestError, TTSError, UnreadableTextWarning
+from tts_plugins.cli.telling import tell, warnings_as_lines
+from tts_plugins.errors import InvalidRequestError, TTSError
 from tts_plugins.registry import DIALECTS, ENGINES, check_spec, open_engine
 from tts_plugins.testing import checks
 from tts_plugins.types import SynthesisRequest, Voice
@@ -108,19 +108,19 @@ def say(
         raise InvalidRequestError("no text to say")
     check_spec(engine)
     if text == "-" and sys.stdin.isatty():
-        _tell("type what to say; Ctrl-D ends it")
+        tell("type what to say; Ctrl-D ends it")
     template = SynthesisRequest("", voice=voice, language=language, speed=speed)
     speech = Speech(rate)
     try:
         with (
-            _warnings_as_lines(),
+            warnings_as_lines(),
             outputs(output, play=play, rate=rate, audio_format=audio_format) as (write, names),
         ):
             asyncio.run(speak(speech, engine, text, template=template, rate=rate, write=write))
     except KeyboardInterrupt:
-        _tell(f"stopped: {speech.summary()}")
+        tell(f"stopped: {speech.summary()}")
         raise
-    _tell(f"{speech.summary()}: {', '.join(names)}")
+    tell(f"{speech.summary()}: {', '.join(names)}")
 
 
 @app.command()
@@ -169,11 +169,13 @@ def check(engine: Annotated[str, typer.Argument(help="An engine's name or addres
                 passed = passed and result.passed
         return passed
 
-    with _warnings_as_lines():
+    with warnings_as_lines():
         if not asyncio.run(checked()):
             raise typer.Exit(1)
 
 
+app.command()(clone)
+app.command()(forget)
 app.command()(serve)
 
 
@@ -191,42 +193,6 @@ def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console().print(table)
 
 
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """What the package warns of and logs, one line each and none of them twice."""
-    told: set[str] = set()
-
-    def warn(message: str) -> None:
-        if message not in told:
-            told.add(message)
-            _tell(f"warning: {message}")
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            warn(record.getMessage())
-
-    logger = logging.getLogger("tts_plugins")
-    handler = Handler(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        with warnings.catch_warnings():
-            standard = warnings.showwarning
-
-            def show(
-                message: Warning | str, category: type[Warning], *where: Any, **more: Any
-            ) -> None:
-                if issubclass(category, UnreadableTextWarning):
-                    warn(str(message))
-                else:
-                    standard(message, category, *where, **more)
-
-            warnings.showwarning = show
-            warnings.simplefilter("default", UnreadableTextWarning)
-            yield
-    finally:
-        logger.removeHandler(handler)
-
-
 def _leave_standard_output() -> None:
     # Or Python would fail once more, when it flushes standard output at the end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -240,8 +206,4 @@ def _described(error: Exception) -> str:
 
 
 def _fail(message: str) -> None:
-    _tell(f"error: {message}")
-
-
-def _tell(message: str) -> None:
-    typer.echo(" ".join(message.split()), err=True)
+    tell(f"error: {message}")

@@ -24,7 +24,6 @@ from tts_plugins.audio.level import first_above
 from tts_plugins.audio.sniff import AnyReader
 from tts_plugins.dialects.base import (
     Asked,
-    Clip,
     HttpCall,
     HttpReply,
     ReplyReader,
@@ -147,8 +146,7 @@ class KokoroDialect(OpenAIDialect):
         voices = super().read_voices(reply)
         return [replace(voice, language=_language(voice.id)) for voice in voices]
 
-    def write_clone(self, name: str, clip: Clip) -> HttpCall:
-        raise InvalidRequestError("Kokoro has no way to clone a voice; it can blend those it has")
+    write_clone = None  # type: ignore[assignment]  # it can only blend the voices that it has
 
 
 class _Captions(JsonLines):

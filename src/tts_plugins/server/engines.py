@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tts_plugins.audio.clips import hear
 from tts_plugins.audio.codec import pyav
 from tts_plugins.dialects.openai import VOICES
-from tts_plugins.engine import Engine, VoiceCloner, known_options, layers, warm_up
+from tts_plugins.engine import Engine, VoiceCloner, cloner, known_options, layers, warm_up
 from tts_plugins.errors import (
     EngineError,
     EngineNotFoundError,
@@ -112,11 +112,7 @@ class Hosted:
     @property
     def cloner(self) -> VoiceCloner | None:
         """What learns voices, if anything does."""
-        for layer in layers(self.engine):
-            # Every server's engine has a way to ask for it, whether or not the server has one.
-            if isinstance(layer, VoiceCloner) and getattr(layer, "can_clone", True):
-                return layer
-        return None
+        return cloner(self.engine)
 
     async def voices(self, caller: str) -> list[Voice]:
         """The engine's voices and those that this caller enrolled, never anybody else's.
@@ -197,8 +193,8 @@ class Hosted:
             InvalidRequestError: If the name can't be one, or the recording is none.
             EngineError: If the engine fails.
         """
-        cloner = self.cloner
-        if cloner is None:
+        learner = self.cloner
+        if learner is None:
             raise RefusedError(501, f"{self.name} can't clone voices")
         _check_name(name)
         async with self._learning:
@@ -211,7 +207,7 @@ class Hosted:
             wav = await asyncio.to_thread(hear, clip)
             title = self._enrolled.title(caller, name)
             with self._enrolled.learning():
-                voice = await _learnt(cloner.clone(title, wav, transcript=transcript))
+                voice = await _learnt(learner.clone(title, wav, transcript=transcript))
             self._enrolled.put(caller, name, Enrolment(voice, description))
             if before and not self._enrolled.users(before.id):
                 self._enrolled.drop(before.id)  # nobody's, even if the engine fails to forget it
