@@ -178,21 +178,20 @@ class KokoroEngine:
         late: list[Word] = []
         unreadable: set[str] = set()
         told: set[str] = set()
-        first = self._first_size(request.due)
-        for pronounced in reader.read(request.text, unreadable.add):
+        readings = reader.read(request.text, unreadable.add)
+        for piece in pieces(readings, self._first_size(request.due)):
             self._report(letter, unreadable, told)
-            for piece in pieces(pronounced, first if not made else LONGEST):
-                tokens = tokens_of(piece.phonemes, self._vocabulary)
-                if not piece.audible or not tokens.ids:
-                    late += _unheard(piece, made)
-                    continue
-                samples, words = _speak(model, piece, tokens, styles, request.speed)
-                if volume != 1.0:
-                    samples = samples * np.float32(volume)
-                for chunk in chunks(samples, words, made):
-                    yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
-                    late = []
-                made += len(samples)
+            tokens = tokens_of(piece.phonemes, self._vocabulary)
+            if not piece.audible or not tokens.ids:
+                late += _unheard(piece, made)
+                continue
+            samples, words = _speak(model, piece, tokens, styles, request.speed)
+            if volume != 1.0:
+                samples = samples * np.float32(volume)
+            for chunk in chunks(samples, words, made):
+                yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
+                late = []
+            made += len(samples)
         self._report(letter, unreadable, told)
         if not made:
             raise UnspeakableTextError("no word in the text that Kokoro can read")
@@ -347,11 +346,12 @@ def _providers(device: str | Sequence[str]) -> tuple[str, ...]:
         wanted = _PROVIDERS[device]
     else:
         raise EngineError(f"no device {device!r}; there are {', '.join(_PROVIDERS)}")
+    if not wanted:
+        raise EngineError(f"name a device, or a provider; there are {', '.join(_PROVIDERS)}")
     there = ort.get_available_providers()
-    if not wanted or wanted[0] not in there:
-        name = wanted[0] if wanted else "no provider"
-        remedy = _REMEDIES.get(name, "get an onnxruntime that has it")
-        raise EngineError(f"this onnxruntime has no {name}, only {', '.join(there)}: {remedy}")
+    if wanted[0] not in there:
+        remedy = _REMEDIES.get(wanted[0], "get an onnxruntime that has it")
+        raise EngineError(f"this onnxruntime has no {wanted[0]}, only {', '.join(there)}: {remedy}")
     return wanted
 
 
@@ -381,13 +381,13 @@ def _options(options: Mapping[str, object]) -> tuple[str | None, float]:
         has = ", ".join(KokoroEngine.request_options)
         raise InvalidRequestError(f"kokoro has no option {', '.join(unknown)}; it has: {has}")
     code, volume = options.get("lang_code"), options.get("volume_multiplier", 1.0)
-    if code is not None and code not in LANGUAGES:
+    if code is not None and code not in list(LANGUAGES):
         raise InvalidRequestError(f"lang_code {code!r} is none of {', '.join(LANGUAGES)}")
     if isinstance(volume, bool) or not isinstance(volume, int | float):
         raise InvalidRequestError(f"volume_multiplier {volume!r} isn't a number")
     if not 0 <= volume <= _LOUDEST:
         raise InvalidRequestError(f"volume_multiplier {volume} is outside 0 to {_LOUDEST:g}")
-    return (None if code is None else str(code)), float(volume)
+    return None if code is None else str(code), float(volume)
 
 
 def _style_in(reference: Reference) -> Styles:

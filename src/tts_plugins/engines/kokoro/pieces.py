@@ -14,7 +14,7 @@ It ends where a clause does, or else before a conjunction, or else at a space.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tts_plugins.phonemes.pronounced import Pronounced
@@ -59,21 +59,23 @@ class Piece:
         return any(c.isalpha() for c in self.phonemes)
 
 
-def pieces(pronounced: Pronounced, first: int) -> Iterator[Piece]:
+def pieces(readings: Iterable[Pronounced], first: int) -> Iterator[Piece]:
     """The pieces of what is read, in order, with nothing lost between them.
 
     Args:
-        pronounced: Of any length.
-        first: Phonemes that the first may have.
+        readings: What is read, asked for when it is needed.
+        first: Phonemes that the first piece may have.
     """
-    phonemes = pronounced.phonemes
-    begin, most = 0, min(first, LONGEST)
+    most = min(first, LONGEST)
     hurried = most <= FIRST
-    while begin < len(phonemes):
-        end = _end(pronounced, begin, most, hurried)
-        yield _part(pronounced, begin, end)
-        most = max(most if not hurried else 0, _SECOND, min(_LATER, round(_GROWTH * (end - begin))))
-        begin, hurried = end, False
+    for heard in readings:
+        begin = 0
+        while begin < len(heard.phonemes):
+            end = _end(heard, begin, most, hurried)
+            yield _part(heard, begin, end)
+            grown = max(_SECOND, min(_LATER, round(_GROWTH * (end - begin))))
+            most = grown if hurried else max(most, grown)
+            begin, hurried = end, False
 
 
 def _end(heard: Pronounced, begin: int, most: int, hurried: bool) -> int:
