@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 FOLDER_VARIABLE = "TTS_PLUGINS_VOICES"
 """Environment variable: the folder for voices, in place of one in the user's data folder."""
 
+CLONED = "cloned"
+"""How every voice that was learnt is described."""
+
 _IN_MEMORY = 64
 """What was learnt from so many recordings is in memory, of those that are on disk as well."""
 
@@ -373,7 +376,7 @@ def _age(file: Path) -> float:
 
 
 def _voice(entry: _Entry) -> Voice:
-    return Voice(entry.name, entry.language, "cloned")
+    return Voice(entry.name, entry.language, CLONED)
 
 
 def _digest(content: bytes) -> str:

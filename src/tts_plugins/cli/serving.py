@@ -50,8 +50,8 @@ def serve(
         int,
         typer.Option(
             min=1,
-            help="Processes that share the address. Each has engines, places and enrolled voices "
-            "of its own: more than one is for an engine that leaves CPU cores idle.",
+            help="Processes that share the address. Each has engines and places of its own: more "
+            "than one is for an engine that leaves CPU cores idle.",
         ),
     ] = 1,
     tls_certificate: Annotated[

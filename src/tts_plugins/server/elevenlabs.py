@@ -73,7 +73,8 @@ async def _voices(guest: Guest) -> HttpReply:
 
 async def _voice(guest: Guest) -> HttpReply:
     """``GET /v1/voices/{id}``."""
-    name, voices = guest.path["voice"], await guest.hosted().voices(guest.caller)
+    name = guest.path["voice"]
+    voices = await guest.hosted().voices(guest.caller, wanted=name)
     for voice in voices:
         if voice.id == name:
             return json_reply(lists.describe(voice))

@@ -28,6 +28,7 @@ from tts_plugins.errors import (
     TTSError,
     VoiceNotFoundError,
 )
+from tts_plugins.library import CLONED
 from tts_plugins.registry import open_engine
 from tts_plugins.server.enrolled import Enrolled, Enrolment
 from tts_plugins.server.keys import NOBODY
@@ -45,6 +46,10 @@ _FRESH = 60.0
 _AGAIN = 5.0
 """Seconds until a list that failed is asked for again."""
 
+_SHARE = 20
+"""Times as long as it took to list the voices until they are listed again because a name isn't
+known: however many such names are sent, that takes no more than a twentieth of a core."""
+
 _MOST = 1000
 """Voices that a caller may have."""
 
@@ -56,6 +61,9 @@ _ABOUT_THE_REQUEST = (400, 413, 422, 429)
 wrong which this server has for it, or that it has moved."""
 
 _LONGEST_NAME = 200
+
+_MIXES = "+,("
+"""What stands in the name of a mix of voices."""
 
 DEFAULTS = (*VOICES, "default")
 """Names that clients send because they have to name a voice. Pipecat's OpenAI service refuses any
@@ -94,8 +102,15 @@ class Hosted:
         self._listing: asyncio.Task[None] | None = None
         """What asks for the list, or did so last."""
         self._stale_at = -math.inf
+        self._looking: asyncio.Task[None] | None = None
+        """What will ask for a list that nobody has yet."""
+        self._rests_until = -math.inf
+        self._fails = False
+        """Whether it couldn't be listed when that was last tried."""
         self._forgotten: set[str] = set()
         """Voices that a list on its way may still have."""
+        self._new: set[str] = set()
+        """Voices that it may not have yet."""
         self._enrolled = Enrolled()
         self._learning = asyncio.Lock()
         """One voice at a time is learnt, given another name or deleted."""
@@ -114,12 +129,18 @@ class Hosted:
         """What learns voices, if anything does."""
         return cloner(self.engine)
 
-    async def voices(self, caller: str) -> list[Voice]:
+    async def voices(self, caller: str, *, wanted: str | None = None) -> list[Voice]:
         """The engine's voices and those that this caller enrolled, never anybody else's.
+
+        Args:
+            caller: Who that is.
+            wanted: One that is looked for; see _look_for.
 
         Raises:
             EngineError: If the engine can't list its own, and never could.
         """
+        if wanted:
+            await self._look_for(wanted, caller)
         theirs = await self._ready()
         mine = self._enrolled.of(caller)
         taken = {voice.id for voice in mine}
@@ -202,13 +223,16 @@ class Hosted:
             if before and not anew:
                 return replace(before, id=name)
             if before is None:
-                await self._check_free(name, caller)
+                if not await self._is_everybodys(name, caller):
+                    await self._check_free(name, caller)
                 self._check_room(caller)
             wav = await asyncio.to_thread(hear, clip)
             title = self._enrolled.title(caller, name)
             with self._enrolled.learning():
                 voice = await _learnt(learner.clone(title, wav, transcript=transcript))
             self._enrolled.put(caller, name, Enrolment(voice, description))
+            self._new.add(voice.id)
+            self._stale_at = self._clock()
             if before and not self._enrolled.users(before.id):
                 self._enrolled.drop(before.id)  # nobody's, even if the engine fails to forget it
                 await self._unlearn(before.id)
@@ -223,9 +247,14 @@ class Hosted:
             EngineError: If the engine fails.
         """
         async with self._learning:
+            await self._look_for(name, caller)
             voice = self._enrolled.find(caller, name)
-            if voice and self._speaking[voice.id]:
+            everybodys = voice is None and await self._is_everybodys(name, caller)
+            if self._speaking[voice.id if voice else name] and (voice or everybodys):
                 raise RefusedError(409, f"{name!r} speaks just now: delete it later")
+            if everybodys:
+                await self._unlearn(name)
+                return
             if voice and self._enrolled.users(voice.id) == 1:
                 await self._unlearn(voice.id)
             # Not before: what the engine still lists and nobody has is everybody's.
@@ -241,6 +270,7 @@ class Hosted:
         """
         _check_name(new)
         async with self._learning:
+            await self._look_for(name, caller)
             if self._enrolled.find(caller, name):
                 await self._check_free(new, caller)
             self._enrolled.put(caller, new, self._enrolled.take(caller, name))
@@ -275,13 +305,15 @@ class Hosted:
         if forget is None or self._speaking[voice]:
             self._enrolled.drop(voice)
             return
-        await _learnt(forget(voice))
+        with suppress(VoiceNotFoundError):  # another process had it forgotten
+            await _learnt(forget(voice))
         self._forgotten.add(voice)
         self._listed = [each for each in self._listed if each.id != voice]
 
     async def _voice(self, name: str | None, caller: str) -> str | None:
         if not name:
             return None
+        await self._look_for(name, caller)
         theirs = await self._known()
         if mine := self._enrolled.find(caller, name):
             return mine.id
@@ -297,6 +329,53 @@ class Hosted:
             # The download would keep everybody waiting. 503 would have the client ask again.
             raise InvalidRequestError(f"voice {name!r} isn't here yet: {self._fetching(name)}")
         return name
+
+    async def _is_everybodys(self, name: str, caller: str) -> bool:
+        """Whether a voice was learnt for whoever calls, by another process or an earlier one."""
+        if caller != NOBODY or not self._keeps:
+            return False
+        return any(v.id == name and v.description == CLONED for v in await self._known())
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the engine itself has what it learnt, for other processes to share."""
+        return getattr(self.cloner, "forget", None) is not None
+
+    async def _look_for(self, name: str, caller: str) -> None:
+        """Have the list be new enough to say that there is no voice of a name.
+
+        Another process may have had the engine learn it a moment ago. Where voices are a server's,
+        no list has all that can be asked for, and to ask for it costs more.
+        """
+        listed = [voice.id for voice in self._listed]
+        if not self._keeps or self._fails or self._may_know(name, caller, listed):
+            return
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
+
+    def _may_know(self, name: str, caller: str, listed: Sequence[str]) -> bool:
+        return (
+            self._enrolled.find(caller, name) is not None
+            or name in self._aliases
+            or "*" in self._aliases
+            or name in DEFAULTS
+            or name in listed
+            or not _is_name(name)
+            or (_may_be(name, listed) and any(sign in name for sign in _MIXES))
+        )
+
+    async def _look(self) -> None:
+        """List the voices: at once, or when enough time has passed since that was last done."""
+        if (rest := self._rests_until - self._clock()) > 0:
+            await asyncio.sleep(rest)
+        while self._listing and not self._listing.done():
+            await asyncio.shield(self._listing)
+        self._looking = None  # whoever comes from now on waits for the next
+        began = self._clock()
+        self._listing = asyncio.create_task(self._list())
+        await asyncio.shield(self._listing)
+        self._rests_until = self._clock() + _SHARE * (self._clock() - began)
 
     def _fetching(self, voice: str) -> str:
         """How to have the engine download a voice."""
@@ -328,19 +407,21 @@ class Hosted:
 
     async def _list(self) -> None:
         self._forgotten.clear()
+        self._new.clear()
         try:
             with strangers():
                 listed = await self.engine.voices()
         except TTSError as error:
             logger.warning("%s doesn't list its voices: %s", self.name, error)
+            self._fails = True
             if self._unlisted:
                 self._unlisted = error
             self._stale_at = self._clock() + _AGAIN
             return
         self._listed = [voice for voice in listed if voice.id not in self._forgotten]
-        self._unlisted = None
+        self._unlisted, self._fails = None, False
         self._stale_at = self._clock() + _FRESH
-        self._enrolled.recognize(self._listed)
+        self._enrolled.recognize(self._listed, new=self._new)
 
 
 class Engines:

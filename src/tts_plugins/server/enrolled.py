@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -131,8 +131,15 @@ class Enrolled:
         finally:
             self._in_doubt = in_doubt
 
-    def recognize(self, listed: Iterable[Voice]) -> None:
-        """Give back to their owners what an earlier server had the engine learn."""
+    def recognize(self, listed: Iterable[Voice], *, new: Collection[str] = ()) -> None:
+        """Give back to their owners what another server had the engine learn, or an earlier one.
+
+        What is listed no more was forgotten there.
+
+        Args:
+            listed: The engine's voices.
+            new: What the list may not have yet.
+        """
         before, self._listed, self._marked = self._listed, set(), set()
         for voice in listed:
             self._listed.add(voice.id)
@@ -149,3 +156,11 @@ class Enrolled:
                 logger.warning("%r may be a voice that was half learnt: it is nobody's", voice.id)
                 self._dropped.add(voice.id)
         self._dropped &= self._listed
+        for gone in (before or set()) - self._listed - {*new}:
+            if gone in self._users:
+                self._take_from_all(gone)
+
+    def _take_from_all(self, voice: str) -> None:
+        for caller, theirs in self._by_caller.items():
+            for name in [name for name, each in theirs.items() if each.voice.id == voice]:
+                self.take(caller, name)

@@ -103,7 +103,8 @@ async def _update(guest: Guest) -> HttpReply:
 
 
 async def _learn(guest: Guest, name: str, clip: bytes, transcript: str) -> None:
-    if any(voice.id == name for voice in await guest.hosted().voices(guest.caller)):
+    voices = await guest.hosted().voices(guest.caller, wanted=name)
+    if any(voice.id == name for voice in voices):
         raise RefusedError(409, f"Reference ID '{name}' already exists")
     await enrol(guest, name=name, clip=clip, transcript=transcript)
 
@@ -154,7 +155,7 @@ async def _models(guest: Guest) -> HttpReply:
 
 async def _model(guest: Guest) -> HttpReply:
     name = guest.path["id"]
-    for voice in await guest.hosted().voices(guest.caller):
+    for voice in await guest.hosted().voices(guest.caller, wanted=name):
         if voice.id == name:
             return json_reply(_entity(voice))
     raise _no_model(name)
