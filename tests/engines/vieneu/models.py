@@ -205,6 +205,10 @@ def _make_backbone(folder: Path, rng: np.random.Generator) -> None:
             }
         )
     )
+    make_vocabulary(folder)
+
+
+def make_vocabulary(folder: Path) -> None:
     letters = [*map(chr, range(32, 127)), *"ɛɔəɲŋʈɕʐɣɤɯʷːˈɜʃðɹæɡʌɪʊɗɓθʒɑ"]
     vocabulary = {"<unk>": 0} | {c: FIRST_LETTER + i for i, c in enumerate(letters)}
     Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>")).save(

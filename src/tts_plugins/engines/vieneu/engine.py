@@ -246,7 +246,7 @@ class VieNeuEngine:
             raise EngineError("this vieneu engine is closed; open another one")
 
     def _warm_up(self) -> None:
-        """Have the GPU's scheduler made, which takes seconds, and see that it works."""
+        """Have the GPU do what it does slowly the first time, and see that it works."""
         try:
             with closing(self._sdk.infer_stream("Xin chào.")) as audio:
                 next(audio)

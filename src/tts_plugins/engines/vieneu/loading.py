@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -37,6 +36,10 @@ def open_sdk(model: str, *, frames: int, **settings: Any) -> Any:
         from vieneu import Vieneu
 
         sdk = Vieneu(mode=model, **settings)
+        if sdk.backend == "pytorch":
+            _begin_streams(sdk)
+    except TTSError:
+        raise
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] in ("torch", "transformers"):
             raise EngineError(
@@ -71,12 +74,6 @@ def check_device(device: str) -> str:
     if device == "cuda" and not there:
         raise EngineError(
             "no GPU that torch can use: install a CUDA build of torch, or say device='cpu'"
-        )
-    if there and os.environ.get("VIENEU_FUSED_FRAME", "1") == "0":
-        # Without it a stream takes a lock for as long as it is open, on whichever thread began it.
-        raise EngineError(
-            "VIENEU_FUSED_FRAME=0 lets only one stream speak at a time: unset it, or say "
-            "device='cpu'"
         )
     return "cuda" if there else "cpu"
 
@@ -120,6 +117,22 @@ def failed(error: Exception, text: str) -> EngineError:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")
+
+
+def _begin_streams(sdk: Any) -> None:
+    """Have the scheduler of streams made, which takes seconds, and let it live.
+
+    When several wait for fewer slots than that, 3.8.3 takes more of them than fit, and is down from
+    then on. Taken one at a time, a frame apart, they always fit.
+    """
+    scheduler = sdk._get_stream_scheduler()
+    if scheduler is None:
+        # Then a stream has a lock for as long as it is open, on whichever thread it began.
+        raise EngineError(
+            "VIENEU_FUSED_FRAME=0 lets only one stream speak at a time: unset it, or say "
+            "device='cpu'"
+        )
+    scheduler.max_admit = 1
 
 
 class _Stoppable:
