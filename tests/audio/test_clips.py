@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import sys
+import threading
 import tracemalloc
 import wave
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import av
@@ -18,8 +22,10 @@ from numpy.typing import NDArray
 
 from tests.hearing import pitch
 from tests.server.cloner import heard, recording
-from tts_plugins.audio.clips import hear
-from tts_plugins.errors import InvalidRequestError
+from tts_plugins.audio.clips import hear, listen
+from tts_plugins.audio.pcm import to_s16
+from tts_plugins.errors import InvalidRequestError, MissingDependencyError
+from tts_plugins.types import AudioChunk
 
 
 def encoded(container: str, codec: str, pcm: NDArray[np.int16], rate: int = 48_000) -> bytes:
@@ -236,3 +242,128 @@ def test_damaged_audio_is_audio_or_refused(container: str, codec: str) -> None:
             damaged[place] = random.integers(256)
         with suppress(InvalidRequestError):
             assert header(hear(bytes(damaged)))[:2] == (1, 2)
+
+
+# What an engine in this process is given
+
+
+def test_a_path_the_bytes_and_the_samples_are_one_recording(tmp_path: Path) -> None:
+    clip = recording(330, rate=16_000)
+    (tmp_path / "mai.wav").write_bytes(clip)
+    chunks = [
+        listen(tmp_path / "mai.wav"),
+        listen(str(tmp_path / "mai.wav")),
+        listen(clip),
+        listen(listen(clip)),
+    ]
+    for chunk in chunks:
+        assert chunk.sample_rate == 16_000
+        assert chunk.samples.dtype == np.float32
+        assert chunk.samples.shape == (16_000,)
+        assert chunk.samples.tobytes() == chunks[0].samples.tobytes()
+    assert hear(clip) == clip
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("no.wav", "can't read the recording .*no.wav: No such file or directory"),
+        (".", "can't read the recording .*: Is a directory"),
+        ("mai.wav/x", "can't read the recording .*: Not a directory"),
+        ("a\0b", "can't read the recording .*: embedded null byte"),
+        ("x" * 300, "can't read the recording .*: File name too long"),
+        ("page.wav", "text instead of audio"),
+        ("empty.wav", r"shorter than 0\.5 s"),
+    ],
+)
+def test_what_is_no_recording_is_one_line_that_names_it(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    (tmp_path / "mai.wav").write_bytes(recording())
+    (tmp_path / "page.wav").write_text("<html>")
+    (tmp_path / "empty.wav").touch()
+    with pytest.raises(InvalidRequestError, match=why) as refusal:
+        listen(f"{tmp_path}/{name}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_no_more_is_read_than_any_recording_has(tmp_path: Path) -> None:
+    with (tmp_path / "large.wav").open("wb") as file:
+        file.write(recording())
+        file.truncate(100_000_001)
+    for path in (tmp_path / "large.wav", "/dev/zero"):
+        with pytest.raises(InvalidRequestError, match=f"{path} is too large: at most 100000000"):
+            listen(path)
+
+
+def test_a_pipe_is_heard_to_its_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(recording(),))
+    writer.start()
+    assert len(listen(tmp_path / "pipe").samples) == 16_000
+    writer.join(5)
+
+
+def tone(seconds: float, rate: int, level: float = 0.3) -> AudioChunk:
+    t = np.arange(round(seconds * rate)) / rate
+    return AudioChunk((level * np.sin(2 * np.pi * 330 * t)).astype(np.float32), rate)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "why"),
+    [
+        (tone(0.5, 8_000), None),
+        (tone(120.0, 8_000), None),
+        (tone(1.0, 96_000), None),
+        (tone(1.0, 24_000, level=0.999), None),
+        (tone(0.499, 8_000), "shorter than 0.5 s"),
+        (tone(120.01, 8_000), "longer than 120 s"),
+        (tone(1.0, 7_999), "7999 Hz: send one of 8000 to 96000"),
+        (tone(1.0, 96_001), "96001 Hz"),
+        (tone(1.0, 24_000, level=0.0), "silent"),
+        (tone(1.0, 24_000, level=0.009), "silent"),
+        (AudioChunk(np.clip(tone(1.0, 24_000, level=1.1).samples, -1, 1), 24_000), "clipped: "),
+        (AudioChunk(np.zeros(0, np.float32), 24_000), "shorter than 0.5 s"),
+        (AudioChunk(np.full(24_000, np.nan, np.float32), 24_000), "all of them numbers"),
+        (AudioChunk(np.full(24_000, np.inf, np.float32), 24_000), "all of them numbers"),
+        (AudioChunk(np.zeros((24_000, 2), np.float32), 24_000), r"float32 of shape \[24000, 2\]"),
+        (AudioChunk(np.zeros(24_000, "f8"), 24_000), "these are float64"),
+        (AudioChunk(np.zeros(24_000, np.int16), 24_000), "these are int16"),
+    ],
+)
+def test_samples_have_the_limits_of_any_recording(chunk: AudioChunk, why: str | None) -> None:
+    if why is None:
+        assert listen(chunk) is chunk
+        return
+    with pytest.raises(InvalidRequestError, match=why):
+        listen(chunk)
+
+
+@pytest.mark.parametrize("part", [0.005, 0.02])
+def test_a_few_clipped_samples_are_no_harm(part: float) -> None:
+    samples = tone(1.0, 24_000).samples.copy()
+    samples[: round(24_000 * part)] = 1.0
+    clip = riff(size=48_000, data=(samples * 32767).astype("<i2").tobytes())
+    if part < 0.01:
+        assert len(listen(clip).samples) == 24_000
+    else:
+        with pytest.raises(InvalidRequestError, match="clipped: 2% of its samples"):
+            listen(clip)
+
+
+@pytest.mark.parametrize(("container", "codec"), FORMATS)
+def test_every_format_is_heard_as_it_is(container: str, codec: str) -> None:
+    chunk = listen(encoded(container, codec, beep(1.0)))
+    assert chunk.sample_rate == 48_000
+    assert 48_000 <= len(chunk.samples) <= 51_000
+    assert abs(pitch(to_s16(chunk.samples), 48_000) - 330) < 1
+
+
+def test_a_wav_without_the_codecs_is_read_and_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flac = encoded("flac", "flac", beep(1.0))
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert listen(recording(330)).sample_rate == 16_000
+    with pytest.raises(MissingDependencyError, match=r"tts-plugins\[codecs\]"):
+        listen(flac)

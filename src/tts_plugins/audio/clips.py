@@ -102,12 +102,14 @@ def decode(clip: bytes, *, clock: Callable[[], float] = time.thread_time) -> Aud
 
 def _read(path: Path) -> bytes:
     try:
-        if (size := path.stat().st_size) > _LARGEST:
-            raise InvalidRequestError(f"{path} has {size} bytes; at most {_LARGEST} are read")
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)  # its size isn't known if it is a pipe or a device
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         raise InvalidRequestError(f"can't read the recording {path}: {reason}") from error
+    if len(content) > _LARGEST:
+        raise InvalidRequestError(f"{path} is too large: at most {_LARGEST} bytes are read")
+    return content
 
 
 def _useful(chunk: AudioChunk) -> AudioChunk:
