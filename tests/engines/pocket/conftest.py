@@ -13,9 +13,14 @@ from tts_plugins.engines.pocket.loading import imported
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     imported()
-    return tiny(tmp_path_factory.mktemp("pocket"))
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tiny(tmp_path_factory.mktemp("pocket"))
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

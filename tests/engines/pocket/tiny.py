@@ -20,7 +20,9 @@ SILENT = "\u0394"
 """A letter that the model's configuration deletes."""
 
 
-def tiny(folder: Path, *, seed: int = 0, layers: int = 2, **settings: object) -> Path:
+def tiny(
+    folder: Path, *, seed: int = 0, layers: int = 2, flow: str = "lsd", **settings: object
+) -> Path:
     """Write a configuration, its tokenizer and its weights; returns the configuration's path.
 
     A token is a character, so a piece of text has 49 of them.
@@ -36,7 +38,7 @@ def tiny(folder: Path, *, seed: int = 0, layers: int = 2, **settings: object) ->
         "flow_lm": {
             "insert_bos_before_voice": True,
             "dtype": "float32",
-            "flow": {"depth": 1, "dim": 16, "type": "lsd"},
+            "flow": {"depth": 1, "dim": 16, "type": flow},
             "transformer": {
                 "d_model": 32,
                 "hidden_scale": 2,

@@ -27,6 +27,7 @@ from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice
 
 if TYPE_CHECKING:
+    from tts_plugins.engines.pocket.speaker import Speaker
     from tts_plugins.engines.pocket.states import State
 
 _OPTIONS = ("seed", "temperature")
@@ -90,7 +91,7 @@ class PocketEngine:
         name, self._language = loading.choose(given, language, loading.cores())
         self._states, self._noise = states, speaker.noise
         self._model: Any = loading.load(name, device, decode_steps)
-        self._speaker = speaker.Speaker(self._model)
+        self._speaker: Speaker | None = speaker.Speaker(self._model)
         self._temperature = _temperature(self._model.temp if temperature is None else temperature)
         self.sample_rate: int = self._model.sample_rate
         self._catalogue = states.Catalogue(
@@ -106,7 +107,6 @@ class PocketEngine:
         )
         self.workers = loading.workers(self._model)
         """Steps that may run at once: one for as many cores as torch takes for each."""
-        self._closed = False
         self._given: dict[str, State] = {}
         self._default = self._catalogue.default
         if voice is not None:
@@ -125,15 +125,15 @@ class PocketEngine:
             UnspeakableTextError: Nothing in the text can be read aloud.
             EngineError: The voice can't be had, or the model fails.
         """
-        self._check_open()
+        speaker = self._open()
         temperature, seed = self._settings(request)
         if not speakable(request.text):
             raise UnspeakableTextError("no letter or digit in the text")
         voice = self._find(self._default_voice() if request.voice is None else request.voice)
         stop = threading.Event()
         text = _UNREADABLE.sub(" ", request.text)
-        noise = self._noise(seed, self._model.device)
-        frames = self._speaker.speak(text, voice, temperature, noise, stop.is_set)
+        noise = self._noise(seed, speaker.device)
+        frames = speaker.speak(text, voice, temperature, noise, stop.is_set)
         stretcher = StreamStretcher(self.sample_rate, request.speed)
         spoken = False
         while True:
@@ -168,7 +168,7 @@ class PocketEngine:
             InvalidRequestError: The name can't be one, or the recording is of no use.
             EngineError: The model was loaded without what that takes, for want of a login.
         """
-        self._check_open()
+        self._open()
         loading.check_cloning(self._model)
         return self._library.learn(
             name,
@@ -188,13 +188,14 @@ class PocketEngine:
 
     def close(self) -> None:
         """Let go of the model. Streams that are open may go on to their end."""
-        self._closed = True
-        self._model = None
-        del self._speaker, self._catalogue, self._library, self._given
+        self._speaker = self._model = None
+        self._catalogue.drop()
+        self._given.clear()
 
-    def _check_open(self) -> None:
-        if self._closed:
+    def _open(self) -> Speaker:
+        if self._speaker is None:
             raise EngineError("this pocket engine is closed; open another one")
+        return self._speaker
 
     def _settings(self, request: SynthesisRequest) -> tuple[float, int | None]:
         """The temperature and the seed of a request, if all else in it is right as well."""

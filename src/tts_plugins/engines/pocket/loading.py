@@ -31,7 +31,7 @@ _SMALL = ((4, "english_2m_2026-10"), (8, "english_18m_2026-10"))
 """English models for machines with fewer cores than that. A frame of 80 ms takes 20 ms with the
 first, 50 with the second and 100 with the largest, on one core of 2.5 GHz with AVX2."""
 
-_HUB = frozenset({"huggingface_hub", "httpx", "requests", "urllib3"})
+_HUB = frozenset({"huggingface_hub", "httpcore", "httpx", "httpx2", "requests", "urllib3"})
 """Packages whose errors come from the network."""
 
 _CLONING = (
@@ -76,14 +76,14 @@ def choose(model: str | None, language: str | None, cores: int) -> tuple[str, st
     Raises:
         InvalidRequestError: There is no such model, none for that language, or it speaks another.
     """
+    if model is not None and model.split("@")[0].endswith((".yaml", ".yml")):
+        return model, language or "und"
     names = model_names()
     wanted = None if language is None else _stem(language)
     if model is None:
         stem = wanted or "english"
         small = next((name for fewer, name in _SMALL if cores < fewer), stem)
         return (small if stem == "english" and small in names else stem), _tag(stem)
-    if model.split("@")[0].endswith((".yaml", ".yml")):
-        return model, language or "und"
     if model not in names:
         raise InvalidRequestError(
             f"pocket has no model {model!r}; it has {', '.join(names)}; or give a path to a .yaml"

@@ -29,8 +29,8 @@ from tts_plugins.types import Samples
 
 logger = logging.getLogger(__name__)
 
-Noise = Callable[[int], torch.Tensor]
-"""Noise of unit variance and shape [1, n], the next of a stream."""
+Noise = Callable[[int, float], torch.Tensor]
+"""The next noise of a stream, of shape [1, n], and of a standard deviation."""
 
 _SAMPLERS = {
     "drifting": drifting_decode,
@@ -56,7 +56,7 @@ def noise(seed: int | None, device: torch.device) -> Noise:
         generator.seed()
     else:
         generator.manual_seed(seed)
-    return lambda n: torch.empty(1, n, device=device).normal_(generator=generator)
+    return lambda n, std: torch.empty(1, n, device=device).normal_(0, std, generator=generator)
 
 
 class Speaker:
@@ -70,6 +70,12 @@ class Speaker:
         self._model = model
         self._flow, self._mimi = model.flow_lm, model.mimi
         self._sampler = _SAMPLERS[self._flow.flow_type]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self._model.device
+        return device
 
     def speak(
         self,
@@ -138,7 +144,7 @@ class Speaker:
                     if not after_end:
                         return
                     left = min(left, after_end - 1)
-                start = noise(flow.ldim) * temperature**0.5
+                start = noise(flow.ldim, temperature**0.5)
                 sampler = partial(flow.flow_net, hidden)
                 latent = self._sampler(sampler, start, model.sampler_decode_steps)[:, None]
                 if stopped():

@@ -126,6 +126,11 @@ class Catalogue:
                 raise EngineError(message) from error
             return self._states[voice]
 
+    def drop(self) -> None:
+        """Let go of the model, and of what was fetched."""
+        self._model = None
+        self._states.clear()
+
 
 def _fits(module: dict[str, torch.Tensor], fitting: dict[str, torch.Tensor]) -> bool:
     cache, offset = module.get("cache"), module.get("offset")
