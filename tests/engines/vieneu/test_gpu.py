@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 SURE = {"temperature": 0.0}
-SHORT = "Xin chào."
+SHORT = "Vâng."
 LONG = "Hôm nay trời đẹp quá, mình đi chơi nhé các bạn."
 
 
@@ -71,6 +71,7 @@ def gpu(*, fused: bool = True) -> Iterator[None]:
 def repo(tmp_path_factory: pytest.TempPathFactory) -> str:
     from tests.gpu.checkpoint import make_checkpoint
 
+    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("checkpoint")
     make_checkpoint(folder)
     return str(folder)
@@ -105,10 +106,10 @@ async def test_streams_that_are_computed_together_do_not_disturb_each_other(
     engine: VieNeuEngine,
 ) -> None:
     assert engine.workers == 4
-    voices = ["Mai Anh", "Hải Đăng", "Trúc Ly"]
+    voices = ["Mai Anh", "Hải Đăng", "Adam"]
     alone = [speak(engine, voice=voice, options=SURE) for voice in voices]
     assert len({samples.tobytes() for samples in alone}) == 3
-    assert all(len(samples) > 48_000 for samples in alone)
+    assert all(len(samples) > 40_000 for samples in alone)
     shared = Scheduler(engine, workers=engine.workers)
     together = await asyncio.gather(*(hear(shared, SHORT, voice) for voice in voices))
     for samples, expected in zip(together, alone, strict=True):
@@ -123,7 +124,7 @@ def test_a_chunk_is_short_however_much_comes_at_once(engine: VieNeuEngine) -> No
 
 def test_a_stream_that_is_closed_frees_its_slot(engine: VieNeuEngine) -> None:
     scheduler = scheduler_of(engine)
-    for _ in range(3):
+    for _ in range(2):
         streams = [engine.synthesize(SynthesisRequest(LONG)) for _ in range(2)]
         for stream in streams:
             next(stream)
@@ -131,6 +132,24 @@ def test_a_stream_that_is_closed_frees_its_slot(engine: VieNeuEngine) -> None:
             stream.close()
     assert len(speak(engine)) > 10_000
     until(lambda: scheduler.n_active == 0)
+
+
+def test_many_that_wait_for_few_slots_do_not_bring_the_scheduler_down(
+    engine: VieNeuEngine,
+) -> None:
+    # Past the rows of ours, to the SDK itself, which left alone ends for good.
+    streams = [engine._sdk.infer_stream(SHORT) for _ in range(4)]
+    heard: list[int] = []
+    threads = [
+        threading.Thread(target=lambda audio=audio: heard.append(sum(map(len, audio))), daemon=True)
+        for audio in streams
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(heard) == 4
+    assert len(speak(engine)) > 10_000
 
 
 def test_more_than_wait_for_slots_are_refused(engine: VieNeuEngine) -> None:
@@ -163,22 +182,25 @@ def test_more_than_wait_for_slots_are_refused(engine: VieNeuEngine) -> None:
     go.set()
     for thread in threads:
         thread.join(20)
+    scheduler.frame.replay = replay
     assert len(heard) == 4
 
 
-def test_a_gpu_that_fails_is_told_and_so_is_what_helps(engine: VieNeuEngine) -> None:
+def test_a_gpu_that_fails_is_told_and_so_is_what_helps(repo: str) -> None:
     def fail() -> None:
         raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ...")
 
-    scheduler_of(engine).frame.replay = fail
-    with pytest.raises(EngineError, match="VieNeu failed: RuntimeError: CUDA error: out of memory"):
-        speak(engine)
-    remedy = (
-        r"streams have ended \(RuntimeError: CUDA error: out of memory\): close this engine and"
-    )
-    for _ in range(3):
-        with pytest.raises(EngineError, match=remedy):
+    with gpu():
+        engine = VieNeuEngine(slots=2, repo=repo)
+        until(lambda: scheduler_of(engine).n_active == 0)  # the one that warmed it up
+        scheduler_of(engine).frame.replay = fail
+        with pytest.raises(EngineError, match="failed: RuntimeError: CUDA error: out of memory"):
             speak(engine)
+        remedy = r"ended \(RuntimeError: CUDA error: out of memory\): close this engine and open"
+        for _ in range(3):
+            with pytest.raises(EngineError, match=remedy):
+                speak(engine)
+        engine.close()
 
 
 def test_closing_ends_streams_that_are_open(repo: str) -> None:
