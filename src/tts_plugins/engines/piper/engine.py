@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -291,7 +292,8 @@ class _Lazy(Generic[_T]):
     def __call__(self) -> _T:
         with self._lock:
             if self._made is None:
-                self._made = self._make()
+                # In a context of its own: whoever hangs up meanwhile doesn't break it off.
+                self._made = Context().run(self._make)
             return self._made
 
     def drop(self) -> None:

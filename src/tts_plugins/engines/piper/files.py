@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tts_plugins.engines.piper.config import Config, config_path, read_config
+from tts_plugins.engines.piper.config import Config, read_config
 from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError
 
 logger = logging.getLogger(__name__)
@@ -73,9 +73,6 @@ def _folder(folder: Path) -> dict[str, VoiceFile]:
     found: dict[str, VoiceFile] = {}
     for path in sorted(folder.rglob("*.onnx")):
         try:
-            if config_path(path) is None and found:
-                logger.info("%s has no .json beside it and is no voice", path)
-                continue
             found.setdefault(path.stem, VoiceFile(path, read_config(path)))
         except EngineError as error:
             logger.warning("left out: %s", error)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Iterator
 
 from tts_plugins.phonemes.pronounced import Pronounced
 from tts_plugins.phonemes.source import Mark
+from tts_plugins.phonemes.told import MARKUP
 from tts_plugins.text.words import spans
 
 _LONGEST = 400
 _END = re.compile(r"[.!?…。！？।؟۔]+[\"'”’»)\]]*(?=\s)|\n")
 _SPACE = re.compile(r"\s+")
+_ENDED = re.compile(r"[.!?…。！？।؟۔][\"'”’»)\]]*\s*$|\n$")
 
 
 class LettersReader:
@@ -26,7 +28,8 @@ class LettersReader:
         self._known = frozenset(known)
 
     def read(self, text: str, unreadable: Callable[[str], None]) -> Iterator[Pronounced]:
-        """The text in pieces of at most 400 letters; see ``Reader``."""
+        """The text in pieces of about 400 letters at most, and ``[word](/ipa/)`` as the word."""
+        text = MARKUP.sub(_shown, text)
         words = [Mark(word, offset) for offset, word in spans(text)]
         for begin, end in _pieces(text):
             marks = [mark for mark in words if begin <= mark.offset < end]
@@ -34,7 +37,8 @@ class LettersReader:
             places: list[int] = []
             for character in text[begin:end]:
                 places.append(len(phonemes))
-                phonemes += self._letters(character, unreadable)
+                if not (character.isspace() and phonemes.endswith(" ")):
+                    phonemes += self._letters(character, unreadable)
             places.append(len(phonemes))
             heard = [
                 _trimmed(phonemes, places[m.offset - begin], places[_stop(m, begin, end)])
@@ -44,7 +48,7 @@ class LettersReader:
                 phonemes,
                 tuple(marks),
                 tuple(heard),
-                ends_sentence=bool(_END.search(text[begin:end].rstrip() + "\n", 0)),
+                ends_sentence=bool(_ENDED.search(text[begin:end])),
             )
 
     def _letters(self, character: str, unreadable: Callable[[str], None]) -> str:
@@ -58,6 +62,11 @@ class LettersReader:
             name = unicodedata.name(character, "UNKNOWN").split()[0]
             unreadable(name.split("-")[0])
         return ""
+
+
+def _shown(match: re.Match[str]) -> str:
+    """The word alone of one with its pronunciation, where it stood: it has letters already."""
+    return f" {match[1]}".ljust(len(match[0]))
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:

@@ -54,7 +54,7 @@ def load(path: Path, ids: Sequence[int], *, providers: Sequence[str] = CPU) -> S
         providers: Where to run it, as ONNX Runtime calls them.
 
     Raises:
-        EngineError: The file can't be read or isn't a voice of Piper.
+        EngineError: The file can't be read, isn't a voice of Piper, or can't run there.
     """
     model = _read(path)
     takes = [info.name for info in model.graph.input]
@@ -63,12 +63,14 @@ def load(path: Path, ids: Sequence[int], *, providers: Sequence[str] = CPU) -> S
     try:
         parts = cut(model)
         del model
+        text = Network(parts.text, providers=providers)
         speaker = StreamedSpeaker(
-            Network(parts.text, providers=providers),
+            text,
             parts.text_layout,
             ResumableNetwork(Network(parts.flow, providers=providers), parts.flow_layout),
             ResumableNetwork(Network(parts.decoder, providers=providers), parts.decoder_layout),
         )
+        _check_place(text, providers)
         least = _LEAST_SNR if tuple(providers) == CPU else _LEAST_ELSEWHERE
         _check(speaker, parts, ids, least)
     except _UNFIT as error:
@@ -134,11 +136,21 @@ def _check(speaker: StreamedSpeaker, parts: Parts, ids: Sequence[int], least: fl
         raise UnknownGraphError("it sounds different in pieces")
 
 
+def _check_place(network: Network, providers: Sequence[str]) -> None:
+    """ONNX Runtime goes elsewhere without a word when a driver or a library is missing."""
+    if providers[0] not in network.providers:
+        raise EngineError(
+            f"ONNX Runtime can't use {providers[0]} here: check the driver and the libraries that "
+            "it needs, or choose the device cpu"
+        )
+
+
 def _whole(path: Path, providers: Sequence[str]) -> WholeSpeaker:
     try:
         network = Network(str(path), providers=providers)
     except UNRUNNABLE as error:
         raise _no_voice(path, "ONNX Runtime can't run it") from error
+    _check_place(network, providers)
     return WholeSpeaker(network)
 
 
