@@ -76,6 +76,11 @@ class Watch:
         """Wait until the engine has done nothing for a while."""
         await rest(lambda: self._seen[-1][1], still=still, at_most=at_most)
 
+    def before(self, moment: float, *, seconds: float = 0.1) -> float:
+        """CPU time used in the last seconds before a moment."""
+        seen = [used for at, used in self._seen if moment - seconds <= at <= moment]
+        return seen[-1] - seen[0]
+
     def after(self, moment: float) -> tuple[float, float]:
         """Seconds from a moment until the engine was quiet, and CPU time used in them."""
         before = max(used for at, used in self._seen if at <= moment)

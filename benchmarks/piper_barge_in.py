@@ -25,6 +25,8 @@ from benchmarks.texts import LONG, SENTENCES
 TEXT = " ".join([SENTENCES[0], LONG, *SENTENCES[2:6]])
 AFTER = 0.3
 """Seconds from the request to the interruption."""
+AT_WORK = 0.01
+"""Seconds of CPU time in the tenth of a second before, without which there is nothing to stop."""
 ROUNDS = {
     OURS_IN_PIPECAT: 7,
     PIPECAT: 7,
@@ -50,6 +52,10 @@ async def interrupted(it: Contender, call: Call) -> Cut:
         call.recording.next_turn()
         cut = await cut_turn_off(call, call.announce(TEXT), AFTER)
         await watch.rest()
+    if watch.before(cut.at) < AT_WORK:
+        raise RuntimeError(
+            "an engine wasn't at work when it was interrupted; does it speak at all?"
+        )
     quiet, used = watch.after(cut.at)
     return Cut(quiet * 1000, used)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
@@ -29,7 +28,7 @@ async def growth(
 
 async def ours() -> list[Row]:
     before = resident()
-    engine = our_engine("piper", max_ahead=math.inf)
+    engine = our_engine("piper")
     rows = []
     async with AsyncExitStack() as stack:
         for open_call in CALLS.values():  # what a framework allocates once is not an adapter's
