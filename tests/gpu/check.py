@@ -111,7 +111,7 @@ def kokoro() -> None:
         return
     from tts_plugins.engines.kokoro import KokoroEngine
 
-    _speak("kokoro", lambda: KokoroEngine(device="cuda"))
+    _speak("kokoro", lambda: KokoroEngine(voice="jf_alpha+jm_kumo", language="en", device="cuda"))
 
 
 def _onnx_on_gpu(name: str) -> bool:

@@ -166,6 +166,19 @@ def test_what_the_sdk_raises_is_raised_here_and_the_row_is_free() -> None:
     assert len(list(rows.run(second.audio))) == 1
 
 
+def test_a_thread_that_cannot_be_had_leaves_the_row_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    rows, source = Rows(1), Source(pieces=1)
+    source.give()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(EngineError, match="no further thread"):
+            next(rows.run(source.audio))
+    assert len(list(rows.run(source.audio))) == 1
+
+
 def test_closing_ends_who_is_computed_and_who_waits() -> None:
     rows, first, second = Rows(1), Source(), Source()
     first.give()

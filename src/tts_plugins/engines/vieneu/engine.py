@@ -13,7 +13,7 @@ import numpy as np
 
 from tts_plugins.audio.level import first_above
 from tts_plugins.audio.stretch import FASTEST, SLOWEST, StreamStretcher
-from tts_plugins.engines.vieneu.loading import check_device, failed, open_sdk
+from tts_plugins.engines.vieneu.loading import check_device, failed, open_sdk, unopened
 from tts_plugins.engines.vieneu.options import NANO, TURBO, checked
 from tts_plugins.engines.vieneu.rows import Audio, Rows
 from tts_plugins.engines.vieneu.text import pieces, sayable, without_cues
@@ -112,6 +112,7 @@ class VieNeuEngine:
         _check_count("slots", slots, 1, 64)
         _check_count("threads", threads, 0, 256)
         _check_count("frames", frames, 1, 25)
+        self._model: str = model
         self._turbo = model == "v3turbo"
         only_cpu = not self._turbo or precision == "int8" or onnx_dir is not None
         if device == "cuda" and only_cpu:
@@ -125,6 +126,7 @@ class VieNeuEngine:
         if self._turbo:
             settings |= {"device": "cuda" if self._gpu else "cpu", "precision": precision}
             settings |= {"backend": "pytorch" if self._gpu else "onnx", "max_streams": slots}
+        self._settings = settings
         self._default = voice
         self._closed = False
         self._sdk = open_sdk(model, frames=frames, **settings)
@@ -147,8 +149,7 @@ class VieNeuEngine:
         try:
             if voice is not None:
                 self._voices.find(voice)
-            if self._gpu:
-                self._warm_up()
+            self._warm_up()
         except BaseException:
             self.close()
             raise
@@ -246,12 +247,12 @@ class VieNeuEngine:
             raise EngineError("this vieneu engine is closed; open another one")
 
     def _warm_up(self) -> None:
-        """Have the GPU do what it does slowly the first time, and see that it works."""
+        """Do what is slow the first time, and see that the networks are what they should be."""
         try:
-            with closing(self._sdk.infer_stream("Xin chào.")) as audio:
+            with closing(self._sdk.infer_stream("Xin chào.", apply_watermark=False)) as audio:
                 next(audio)
         except Exception as error:  # as in synthesize
-            raise failed(error, "") from error
+            raise unopened(self._model, error, self._settings) from error
 
     def _turbo_audio(
         self, text: str, voice: str | Likeness | None, _: float, options: dict[str, object]

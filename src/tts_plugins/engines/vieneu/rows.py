@@ -94,17 +94,24 @@ class Rows:
             if row.abandoned:
                 return
             self._busy.add(row)
-        threading.Thread(
-            target=self._listen, args=(row,), name="vieneu-stream", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=self._listen, args=(row,), name="vieneu-stream", daemon=True
+            ).start()
+        except RuntimeError as error:
+            self._give_back(row)
+            raise EngineError("no further thread for a stream of VieNeu's") from error
 
     def _listen(self, row: _Row) -> None:
         try:
             row.listen()
         finally:
-            with self._changed:
-                self._busy.discard(row)
-                self._changed.notify_all()
+            self._give_back(row)
+
+    def _give_back(self, row: _Row) -> None:
+        with self._changed:
+            self._busy.discard(row)
+            self._changed.notify_all()
 
 
 class _Row:
