@@ -205,6 +205,23 @@ def test_a_recording_of_no_use_is_refused_before_anything_is_learnt(tmp_path: Pa
     assert files(tmp_path) == []
 
 
+def test_what_needs_no_learning_is_kept_like_what_does(tmp_path: Path) -> None:
+    library = opened(tmp_path)
+    style = np.full(4, 7, np.float32)
+    voice = library.adopt("mai", style, content=style.tobytes(), language="ja")
+    assert voice == Voice("mai", "ja", "cloned")
+    library.adopt("anh", style, content=style.tobytes())
+    assert files(tmp_path) == ["learnt/npy", "names/json", "names/json"]
+    assert found(opened(tmp_path), "mai") == 7.0
+    with pytest.raises(InvalidRequestError, match="of its own"):
+        library.adopt("own", style, content=b"", taken=["own"])
+    with pytest.raises(InvalidRequestError, match="a voice's name"):
+        library.adopt("", style, content=b"")
+    library.forget("mai")
+    library.forget("anh")
+    assert files(tmp_path) == []
+
+
 def test_of_many_voices_the_last_64_are_in_memory(tmp_path: Path) -> None:
     reads: list[Path] = []
 
