@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -155,6 +156,19 @@ def test_what_fails_while_it_learns_is_told_in_one_line(
     with pytest.raises(EngineError, match=r"can't learn a voice .*speaker_encoder\.onnx") as caught:
         turbo.clone("Tôi", recording())
     assert "\n" not in str(caught.value)
+
+
+@models
+def test_what_cloning_needs_is_told(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kaldi_native_fbank", "torch", "torchaudio"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with (
+        opened(model, tmp_path) as engine,
+        pytest.raises(EngineError, match="cloning needs more: pip install kaldi-native-fbank"),
+    ):
+        engine.clone("Tôi", recording())
 
 
 def test_silence_at_the_ends_is_not_learnt() -> None:

@@ -60,11 +60,11 @@ class VieNeuEngine:
     ``options`` of a request, with the SDK's defaults: for Turbo ``temperature`` (0.8), ``top_k``
     (25), ``top_p`` (0.95), ``repetition_penalty`` (1.2) and ``max_chars`` (256), the letters of a
     sentence that are spoken in one go; for Nano ``steps`` (16), ``cfg`` (3.0), ``sway`` (0.0) and
-    ``max_chars`` (140). All those together may be repeated by none: there is no seed.
+    ``max_chars`` (140). There is no seed.
 
-    Facts are of vieneu 3.8.3. Its own dependencies bring a web framework; ``pip install --no-deps
-    vieneu`` with sea-g2p, tokenizers, huggingface-hub, soundfile, soxr and onnxruntime is enough
-    for CPUs, with kaldi-native-fbank to clone.
+    Facts are of vieneu 3.8.3, which asks for a web framework that none of this needs: on a CPU,
+    ``pip install --no-deps vieneu`` with sea-g2p, tokenizers and huggingface-hub is enough, and
+    kaldi-native-fbank to clone.
 
     Args:
         model: ``v3turbo`` or ``v3nano``.
@@ -305,7 +305,9 @@ class VieNeuEngine:
             }
             check(likeness)
         except ModuleNotFoundError as error:
-            raise EngineError(f"cloning needs {error.name}: pip install {error.name}") from error
+            # Without the first, the SDK looks for torch in its place.
+            name = "soxr" if error.name == "soxr" else "kaldi-native-fbank"
+            raise EngineError(f"cloning needs more: pip install {name}") from error
         except Exception as error:  # as in synthesize
             self._check_open()
             raise EngineError(
