@@ -118,7 +118,7 @@ def test_the_first_chunk_is_short_and_the_later_ones_are_longer(engine: PiperEng
     lengths = [len(c.samples) / 256 for c in speak(engine, "This is quite a long sentence " * 3)]
     assert 8 < lengths[0] < 17  # it has lost its silence
     assert lengths[1:4] == [32, 32, 32]
-    assert all(length >= 11 for length in lengths)
+    assert all(length >= 11 for length in lengths[1:])
 
 
 def test_speech_begins_at_once_and_whole(engine: PiperEngine) -> None:
