@@ -93,7 +93,7 @@ def unopened(model: str, error: Exception, settings: Mapping[str, Any]) -> TTSEr
     if isinstance(error, OSError) or type(error).__module__.startswith(("huggingface_hub", "http")):
         return EngineError(
             f"the weights of VieNeu {_NAMES[model]} aren't all there ({reason}): download them "
-            f"once while there is a network, or let HF_HOME name a folder with a cache that has them"
+            f"once while there is a network, or let HF_HOME name a folder that has them"
         )
     return EngineError(
         f"VieNeu {_NAMES[model]} can't be loaded from {where} ({reason}): it takes the files of "
