@@ -49,7 +49,7 @@ def median_pitch(chunks: list[AudioChunk]) -> float:
 
 def test_a_blend_speaks_at_a_pitch_between_those_of_its_voices(real: KokoroEngine) -> None:
     pitches = [
-        median_pitch(list(real.synthesize(SynthesisRequest("Let me see now.", voice=voice))))
+        median_pitch(list(real.synthesize(SynthesisRequest("Let me see.", voice=voice))))
         for voice in ("jm_kumo", "jf_alpha+jm_kumo", "jf_alpha")
     ]
     assert pitches[0] * 1.2 < pitches[1] < pitches[2] / 1.2
