@@ -52,6 +52,16 @@ async def test_words_are_guessed_where_none_are_reported() -> None:
     assert found == sorted(found, key=lambda w: w.start)
 
 
+async def test_what_is_not_said_is_no_word() -> None:
+    class Cued(ScriptedEngine):
+        def audible(self, text: str) -> str:
+            return text.replace("[laughs]", " " * 8)
+
+    text = "one [laughs] two"
+    found = words(await speak(TimedEngine(Cued(*[tone(0.1)] * 12)), text))
+    assert [(w.text, w.offset) for w in found] == [("one", 0), ("two", 13)]
+
+
 async def test_a_guessed_word_comes_with_the_chunk_in_which_it_starts() -> None:
     made = 0.0
     for chunk in await speak(TimedEngine(ScriptedEngine(*[tone(0.1)] * 20))):

@@ -6,14 +6,14 @@ sentences or nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
 import numpy as np
 
 from tts_plugins.audio.level import first_above
-from tts_plugins.engine import Engine
+from tts_plugins.engine import Engine, layers
 from tts_plugins.text.words import estimate, units
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
@@ -32,12 +32,15 @@ class TimedEngine:
 
     A stream in which the engine reports words passes through untouched. In any other, words are
     spread over the text by its letters, released as their audio is made, and marked as not exact.
-    The pace of each voice is learnt from what it has said.
+    The pace of each voice is learnt from what it has said. An engine that has ``audible(text)``
+    blanks there what stands in a text without being said, such as a cue for an emotion.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._pace: dict[str | None, float] = {}
+        said = (getattr(layer, "audible", None) for layer in layers(engine))
+        self._audible: Callable[[str], str] = next(filter(None, said), str)
 
     async def stream(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         pace = self._pace.get(request.voice, _PACE)
@@ -55,7 +58,7 @@ class TimedEngine:
                     chunk = replace(chunk, words=tuple(w for w in chunk.words if w.offset > late))
                 reported = reported or bool(chunk.words)
                 if not reported:
-                    guess = guess or _Guess(request.text, pace / request.speed)
+                    guess = guess or _Guess(self._audible(request.text), pace / request.speed)
                     chunk = replace(chunk, words=tuple(guess.push(chunk)))
                 yield chunk
         if reported or guess is None:
