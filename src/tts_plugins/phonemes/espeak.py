@@ -20,7 +20,7 @@ from tts_plugins.phonemes.libespeak import (
     voice_for,
 )
 from tts_plugins.phonemes.pronounced import Pronounced
-from tts_plugins.phonemes.sharing import shares
+from tts_plugins.phonemes.sharing import in_order, shares
 from tts_plugins.phonemes.source import Mark
 from tts_plugins.phonemes.told import MARKUP, in_espeak_letters
 from tts_plugins.text.abbreviations import Stop, begins_sentence, stop_after
@@ -31,13 +31,19 @@ __all__ = ["EspeakNotFoundError", "EspeakReader", "available", "supports"]
 _FLAG = re.compile(r"\([^)]*\)")
 _ODD = re.compile(
     r"[^\n -~\u00a1-\u00ac\u00ae-\u02ff\u1e00-\u1eff\u2010-\u2022\u2026\u2030\u2039\u203a\u20ac]"
-    r"|\S{64,}"
+    r"|\S{64,}|\d{13,}"
 )
 """What has to be looked at before espeak-ng may see it."""
+_SPOKEN = "%&@#+=/°©®™×÷±"
+"""Symbols that are read by name."""
+_UNSEEN = str.maketrans(dict.fromkeys('()[]{}"“”„«»‹›<>|\\~^`_*•', " "))
+"""No voice hears them; espeak-ng 1.51 and 1.52 fall over some, such as ``}-a`` in Vietnamese."""
+_LOOSE = re.compile(r"(?<![^\W_])['’](?![^\W_])|(?<![^\W_])-(?!\d)|-(?![^\W_])")
+"""Apostrophes and hyphens that aren't part of a word."""
 _LONGEST_RUN = 48
 """Characters without a space; espeak-ng drops the end of a word somewhere above 80."""
-_FIRST_PICTURE = 0x2190
-"""Symbols from here on are arrows, boxes and emoji, of which espeak-ng reads the names."""
+_LONGEST_CLAUSE = 240
+"""Characters; espeak-ng cuts at some 730, but 1.51 writes past the end of a buffer before."""
 _WINDOW = 1000
 """Characters that are read at once, unless a sentence ends before: about 4 ms."""
 
@@ -55,6 +61,7 @@ _STOPS = {
     **dict.fromkeys("\u00a1\u00bf\u3001\uff0c\uff1a\uff1b", " "),
 }
 """What stands in the phonemes for the sign that ends a clause, after piper-tts 1.8."""
+_KEPT = frozenset((*_STOPS, *_SPOKEN, *"'’-"))
 _PAUSES = (",", ";", ":")
 _FULL_STOPS = (".", "!", "?")
 _ENDS = (*_FULL_STOPS, _SILENT)
@@ -68,8 +75,13 @@ _TAIL = re.compile(rf"({_RUN}+){_CLOSING}(?=\s+\S?$|$)|({_TIGHT}+){_CLOSING}(?=\
 _LAST_TAIL = re.compile(rf"({_RUN}+)[\s\"'“”’»)\]}}]*$")
 _PARAGRAPH = re.compile(r"\n\s*\n\s*\S?$")
 _SENTENCE_END = re.compile(r"[.!?\u2026\u0964\u06d4][\"'”’»)\]]*\s+|[\u3002\uff01\uff1f]|\n\s*\n")
+_CLAUSE_END = re.compile(rf"{_RUN}\s|{_TIGHT}")
 _TOKEN = re.compile(r"\s+|\S+")
 _LONG_RUN = re.compile(rf"\S{{{_LONGEST_RUN}}}(?=\S)")
+_LONG_NUMBER = re.compile(r"\d{13,}")
+"""Read digit by digit; with a unit behind, espeak-ng 1.51 can't take it in some languages."""
+_INITIALS = re.compile(r"(?:[^\W\d_]\.[^\w\s]*\s*){12,}")
+"""espeak-ng 1.51 and 1.52 write past the end of a buffer when they join some fifty of them."""
 _JOINERS = "\u200c\u200d"
 """Not seen, but they change the letters beside them in Persian and in India."""
 
@@ -167,6 +179,7 @@ class EspeakReader:
             if not any(map(str.isalpha, sentence.phonemes)):
                 late += (mark for word in sentence.words for mark in word.marks)
                 continue
+            sentence.spans = in_order(sentence.spans)
             marks = [(mark, (0, 0)) for mark in late]
             late = []
             for word, span in zip(sentence.words, sentence.spans, strict=True):
@@ -218,10 +231,8 @@ class EspeakReader:
                 sentence.spans.append(span)
             elif begin < end and sentence.spans:
                 earlier = sentence.spans[-1]
-                sentence.spans[-1] = (
-                    min(earlier[0], span[0]) if earlier[0] < earlier[1] else span[0],
-                    span[1],
-                )
+                since = earlier[0] if earlier[0] < earlier[1] else span[0]
+                sentence.spans[-1] = (since, span[1])
         sentence.stop(clause.sign)
 
     def _clauses(self, text: str) -> Iterator[_Clause]:
@@ -324,7 +335,8 @@ def _source(text: str) -> tuple[str, list[_Word]]:
         size += len(shown)
         at = match.end()
     _take(text, at, len(text), clean, words, size)
-    return "".join(clean), words
+    seen = _LOOSE.sub(" ", "".join(clean))
+    return _INITIALS.sub(lambda run: run[0].replace(".", " "), seen), words
 
 
 def _take(text: str, begin: int, end: int, clean: list[str], words: list[_Word], size: int) -> int:
@@ -345,6 +357,7 @@ def _cleaned(text: str) -> tuple[str, list[int] | None]:
     Returns:
         ``None`` instead of the places, one for each character and the end, if nothing changes.
     """
+    text = text.translate(_UNSEEN)
     if not _ODD.search(text):
         return text, None
     clean = ""
@@ -354,8 +367,9 @@ def _cleaned(text: str) -> tuple[str, list[int] | None]:
             made = "".join("\n" if c in "\n\u2029" else " " for c in token[0])
         else:
             made = "".join(map(_seen, unicodedata.normalize("NFC", token[0])))
+            made = _LONG_NUMBER.sub(lambda run: " ".join(run[0]), made)
             made = _LONG_RUN.sub(r"\g<0> ", made)
-        places += (len(clean) + min(i, len(made)) for i in range(len(token[0])))
+        places += (len(clean) + i * len(made) // len(token[0]) for i in range(len(token[0])))
         clean += made
     return clean, [*places, len(clean)]
 
@@ -363,10 +377,19 @@ def _cleaned(text: str) -> tuple[str, list[int] | None]:
 @lru_cache(maxsize=4096)
 def _seen(character: str) -> str:
     """What espeak-ng sees of a character."""
+    if character > "\uffff":
+        # Mathematical letters are Latin ones; espeak-ng 1.51 falls over scripts it never heard of.
+        character = unicodedata.normalize("NFKC", character)
+        if character > "\uffff" and not unicodedata.name(character, "").startswith("CJK"):
+            return " "
+    if len(character) > 1:
+        return "".join(map(_seen, character))
     category = unicodedata.category(character)
     if category[0] == "C":
         return character if character in _JOINERS else ""
-    if category in ("So", "Sk") and ord(character) >= _FIRST_PICTURE:
+    if category == "Nd":
+        return str(unicodedata.decimal(character))
+    if category[0] in "PS" and category != "Sc" and character not in _KEPT:
         return " "
     return character
 
@@ -374,14 +397,31 @@ def _seen(character: str) -> str:
 def _windows(text: str) -> Iterator[tuple[int, int]]:
     """Parts that are read at once: a long text isn't read to its end before it is heard."""
     begin = 0
-    while len(text) - begin > _WINDOW:
-        part = text[begin : begin + _WINDOW]
-        ends = [match.end() for match in _SENTENCE_END.finditer(part)]
-        cut = ends[-1] if ends else max(part.rfind(" "), part.rfind("\n")) + 1 or _WINDOW
-        yield begin, begin + cut
-        begin += cut
-    if begin < len(text):
-        yield begin, len(text)
+    while begin < len(text):
+        end = _within_clause(text, begin, _whole_sentences(text, begin))
+        yield begin, end
+        begin = end
+
+
+def _whole_sentences(text: str, begin: int) -> int:
+    """Where the last sentence ends that the window still holds."""
+    limit = begin + _WINDOW
+    if len(text) <= limit:
+        return len(text)
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, begin, limit)]
+    return ends[-1] if ends else limit
+
+
+def _within_clause(text: str, begin: int, end: int) -> int:
+    """``end``, or where a clause gets too long before it."""
+    at = begin
+    while end - at > _LONGEST_CLAUSE:
+        stop = _CLAUSE_END.search(text, at, at + _LONGEST_CLAUSE)
+        if not stop:
+            space = max(text.rfind(c, at, at + _LONGEST_CLAUSE) for c in " \n")
+            return space + 1 if space > at else at + _LONGEST_CLAUSE
+        at = stop.end()
+    return end
 
 
 def _pieces(

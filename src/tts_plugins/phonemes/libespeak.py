@@ -28,6 +28,8 @@ _OVERRIDES = ("ESPEAKNG_LIBRARY", "PHONEMIZER_ESPEAK_LIBRARY")
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000
 _UTF8, _IPA = 1, 2
 _LISTED = 30
+_MOST_EMPTY = 8
+"""Clauses without a character, after which it is taken to go round in a circle."""
 
 
 class EspeakNotFoundError(EngineError):
@@ -88,7 +90,7 @@ class Espeak:
         base = ctypes.addressof(buffer)
         at = ctypes.c_void_p(base)
         clauses: list[Clause] = []
-        start = end = 0
+        start = end = stuck = 0
         with self._lock:
             self._speak_as(voice)
             # To the end always: it keeps the character that it has read ahead for the next call.
@@ -97,6 +99,9 @@ class Espeak:
                     ctypes.byref(at), _UTF8, _IPA
                 )
                 stop = len(raw) if at.value is None else at.value - base
+                stuck = stuck + 1 if stop <= start else 0
+                if stuck > _MOST_EMPTY:
+                    break
                 end += stop - start if plain else len(raw[start:stop].decode(errors="ignore"))
                 start = stop
                 clauses.append(Clause(end, (said or b"").decode(errors="ignore")))

@@ -48,7 +48,7 @@ def shares(phonemes: str, alone: Sequence[str]) -> list[Part]:
     ):
         earlier = found[word]
         found[word] = (earlier[0] if earlier else begin, end)
-    return _filled(found)
+    return in_order(found)
 
 
 def _placed(phonemes: str, groups: Sequence[Part], said: Sequence[str]) -> list[Part]:
@@ -165,11 +165,17 @@ def _difference(a: str, b: str) -> float:
     return _CLOSE if (a in _VOWELS) == (b in _VOWELS) else _FAR
 
 
-def _filled(parts: Sequence[Part | None]) -> list[Part]:
-    """What isn't heard stands where what comes before it ends."""
-    at = next((part[0] for part in parts if part), 0)
-    filled = []
+def in_order(parts: Sequence[Part | None]) -> list[Part]:
+    """Parts that never go back: ``None``, or what would, has what is left of its place, or none.
+
+    Those that were the same stay so.
+    """
+    first = next((part[0] for part in parts if part), 0)
+    ordered: list[Part] = []
+    last = (first, first)
     for part in parts:
-        filled.append(part or (at, at))
-        at = filled[-1][1]
-    return filled
+        begin, end = part or (last[1], last[1])
+        if (begin, end) != last:
+            last = (max(begin, last[1]), max(end, last[1]))
+        ordered.append(last)
+    return ordered
