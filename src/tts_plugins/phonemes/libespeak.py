@@ -37,6 +37,7 @@ class EspeakNotFoundError(EngineError):
 
     def __init__(self, why: str = "espeak-ng isn't installed") -> None:
         super().__init__(f"{why}: {_REMEDY}")
+        self.why = why
 
 
 class Clause(NamedTuple):
@@ -189,30 +190,34 @@ def espeak() -> Espeak:
         EspeakNotFoundError: It isn't installed, or can't be loaded.
     """
     with _loading:
-        return _loaded()
+        found = _looked_up()
+    if isinstance(found, EspeakNotFoundError):
+        raise found
+    return found
 
 
 _loading = threading.Lock()
 
 
 @cache
-def _loaded() -> Espeak:
+def _looked_up() -> Espeak | EspeakNotFoundError:
+    """Looked for once: in vain, that may take a tenth of a second."""
     for variable in _OVERRIDES:
         if path := os.environ.get(variable):
             try:
                 return Espeak(path, os.environ.get("ESPEAK_DATA_PATH"))
-            except (OSError, AttributeError) as error:
-                message = f"{variable} is {path!r}, which can't be loaded as espeak-ng"
-                raise EspeakNotFoundError(message) from error
+            except (OSError, AttributeError, EspeakNotFoundError) as error:
+                logger.debug("no espeak-ng at %s", path, exc_info=error)
+                return EspeakNotFoundError(f"{variable} is {path!r}, which isn't espeak-ng")
     missing = EspeakNotFoundError()
     for path, data in _places():
         try:
             return Espeak(path, data)
-        except (OSError, AttributeError, EspeakNotFoundError) as error:
-            logger.debug("no espeak-ng at %s: %s", path, error)
-            if isinstance(error, EspeakNotFoundError):
-                missing = error
-    raise missing
+        except EspeakNotFoundError as error:
+            missing = error
+        except (OSError, AttributeError) as error:
+            logger.debug("no espeak-ng at %s", path, exc_info=error)
+    return missing
 
 
 def _places() -> Iterator[tuple[str, str | None]]:

@@ -166,16 +166,24 @@ def _difference(a: str, b: str) -> float:
 
 
 def in_order(parts: Sequence[Part | None]) -> list[Part]:
-    """Parts that never go back: ``None``, or what would, has what is left of its place, or none.
+    """Parts that never go back: what would, has what is left of its place.
 
-    Those that were the same stay so.
+    Those that were the same stay so. ``None`` has no place, but among the same it has theirs.
     """
-    first = next((part[0] for part in parts if part), 0)
+    following: list[Part | None] = [None]
+    for part in reversed(parts):
+        following.append(part or following[-1])
+    following.reverse()
+    first = following[0] or (0, 0)
+    asked: Part | None = None
+    given = (first[0], first[0])
     ordered: list[Part] = []
-    last = (first, first)
-    for part in parts:
-        begin, end = part or (last[1], last[1])
-        if (begin, end) != last:
-            last = (max(begin, last[1]), max(end, last[1]))
-        ordered.append(last)
+    for part, later in zip(parts, following[1:], strict=True):
+        if asked is None or (part or later) != asked:
+            begin, end = part or (given[1], given[1])
+            # Better the same as the word before than nothing.
+            if begin == end or end > given[1]:
+                given = (max(begin, given[1]), max(end, given[1]))
+            asked = part or asked
+        ordered.append(given)
     return ordered
