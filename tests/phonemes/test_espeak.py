@@ -308,6 +308,8 @@ def test_an_unknown_voice_is_refused_with_some_that_are_there() -> None:
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libespeak, "_looked_up", libespeak._looked_up.__wrapped__)
     monkeypatch.setattr(libespeak, "_places", lambda: iter(()))
+    for variable in ("ESPEAKNG_LIBRARY", "PHONEMIZER_ESPEAK_LIBRARY"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
