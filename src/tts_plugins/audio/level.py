@@ -9,6 +9,9 @@ from tts_plugins.types import Samples
 AUDIBLE = 0.01
 """Amplitude above which a sample is heard: -40 dBFS."""
 
+FAINT = 0.0025
+"""Amplitude below which there is only breath and the noise of a voice: -52 dBFS."""
+
 
 def first_above(samples: Samples, level: float = AUDIBLE) -> int | None:
     """Where the first sample louder than ``level`` is; None where all are as quiet or quieter."""

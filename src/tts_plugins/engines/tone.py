@@ -7,7 +7,8 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from tts_plugins.errors import InvalidRequestError, UnspeakableTextError, VoiceNotFoundError
+from tts_plugins.errors import UnspeakableTextError, VoiceNotFoundError
+from tts_plugins.options import Options, check_speed
 from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
@@ -30,10 +31,8 @@ class ToneEngine:
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         if request.voice not in (None, "tone"):
             raise VoiceNotFoundError(request.voice, ["tone"])
-        if request.options:
-            raise InvalidRequestError(f"tone has no options; got {', '.join(request.options)}")
-        if not 0.25 <= request.speed <= 4.0:
-            raise InvalidRequestError(f"speed {request.speed} is outside 0.25 to 4.0")
+        Options("tone", request.options, {})
+        check_speed(request.speed, 0.25, 4.0)
         if not speakable(request.text):
             raise UnspeakableTextError("no letter or digit in the text")
         spoken = 0

@@ -9,6 +9,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from tts_plugins.devices import CPU
 from tts_plugins.interruption import interruptible
 
 UNRUNNABLE: tuple[type[Exception], ...] = (
@@ -27,8 +28,6 @@ UNRUNNABLE: tuple[type[Exception], ...] = (
     ),
 )
 """What ONNX Runtime raises for a file that is no network, or one that it can't run."""
-
-CPU = ("CPUExecutionProvider",)
 
 
 class Network:

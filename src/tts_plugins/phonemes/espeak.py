@@ -82,6 +82,11 @@ _LONG_NUMBER = re.compile(r"\d{13,}")
 """Read digit by digit; with a unit behind, espeak-ng 1.51 can't take it in some languages."""
 _INITIALS = re.compile(r"(?:[^\W\d_]\.[^\w\s]*\s*){12,}")
 """espeak-ng 1.51 and 1.52 write past the end of a buffer when they join some fifty of them."""
+_SCRIPTS = frozenset(
+    "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL "
+    "TELUGU KANNADA MALAYALAM SINHALA THAI LAO MYANMAR GEORGIAN ETHIOPIC CHEROKEE".split()
+)
+"""What languages of espeak-ng are written in; it falls over some that it never heard of."""
 _JOINERS = "\u200c\u200d"
 """Not seen, but they change the letters beside them in Persian and in India."""
 
@@ -377,13 +382,12 @@ def _cleaned(text: str) -> tuple[str, list[int] | None]:
 @lru_cache(maxsize=4096)
 def _seen(character: str) -> str:
     """What espeak-ng sees of a character."""
-    if character > "\uffff":
-        # Mathematical letters are Latin ones; espeak-ng 1.51 falls over scripts it never heard of.
+    if not _known(character):
         character = unicodedata.normalize("NFKC", character)
-        if character > "\uffff" and not unicodedata.name(character, "").startswith("CJK"):
+        if len(character) > 1:
+            return "".join(map(_seen, character))
+        if not _known(character):
             return " "
-    if len(character) > 1:
-        return "".join(map(_seen, character))
     category = unicodedata.category(character)
     if category[0] == "C":
         return character if character in _JOINERS else ""
@@ -392,6 +396,16 @@ def _seen(character: str) -> str:
     if category[0] in "PS" and category != "Sc" and character not in _KEPT:
         return " "
     return character
+
+
+def _known(character: str) -> bool:
+    """Whether it isn't a letter, or one that espeak-ng may have heard of."""
+    if character < "\u0250" or unicodedata.category(character)[0] != "L":
+        return character <= "\uffff"
+    name = unicodedata.name(character, "")
+    if name.startswith(("CJK UNIFIED", "HANGUL SYLLABLE", "HIRAGANA", "KATAKANA")):
+        return True
+    return character < "\u2000" and name.split(" ")[0] in _SCRIPTS
 
 
 def _windows(text: str) -> Iterator[tuple[int, int]]:

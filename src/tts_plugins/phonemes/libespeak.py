@@ -28,6 +28,7 @@ _OVERRIDES = ("ESPEAKNG_LIBRARY", "PHONEMIZER_ESPEAK_LIBRARY")
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000
 _UTF8, _IPA = 1, 2
 _LISTED = 30
+_FRAIL = ("1.49", "1.50", "1.51")
 _MOST_EMPTY = 8
 """Clauses without a character, after which it is taken to go round in a circle."""
 
@@ -65,6 +66,15 @@ class Espeak:
         folder = os.fsencode(data) if data else None
         if native.espeak_Initialize(_SYNCHRONOUS, 0, folder, _DONT_EXIT) <= 0:
             raise EspeakNotFoundError(f"espeak-ng at {path} finds no data")
+        native.espeak_Info.restype = ctypes.c_char_p
+        version = (native.espeak_Info(None) or b"").decode()
+        logger.debug("espeak-ng %s at %s", version, path)
+        if version.startswith(_FRAIL):
+            logger.warning(
+                "espeak-ng %s ends the process on some odd texts; 1.52 is better: "
+                "`pip install espeakng-loader`",
+                version,
+            )
         self._native = native
         self._lock = threading.Lock()
         self._voice = ""

@@ -166,24 +166,23 @@ def _difference(a: str, b: str) -> float:
 
 
 def in_order(parts: Sequence[Part | None]) -> list[Part]:
-    """Parts that never go back: what would, has what is left of its place.
+    """Parts that never go back: each has what is left of its place, or that of the word before.
 
-    Those that were the same stay so. ``None`` has no place, but among the same it has theirs.
+    ``None`` has no place, except among words that have the same one.
     """
+    heard = [part if part and part[0] < part[1] else None for part in parts]
     following: list[Part | None] = [None]
-    for part in reversed(parts):
+    for part in reversed(heard):
         following.append(part or following[-1])
     following.reverse()
-    first = following[0] or (0, 0)
-    asked: Part | None = None
-    given = (first[0], first[0])
+    first = following[0][0] if following[0] else 0
+    last = (first, first)
     ordered: list[Part] = []
-    for part, later in zip(parts, following[1:], strict=True):
-        if asked is None or (part or later) != asked:
-            begin, end = part or (given[1], given[1])
-            # Better the same as the word before than nothing.
-            if begin == end or end > given[1]:
-                given = (max(begin, given[1]), max(end, given[1]))
-            asked = part or asked
-        ordered.append(given)
+    for part, later in zip(heard, following[1:], strict=True):
+        if part is None:
+            if later is None or later[1] > last[1]:
+                last = (last[1], last[1])
+        elif part[1] > last[1]:
+            last = (max(part[0], last[1]), part[1])
+        ordered.append(last)
     return ordered

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from tts_plugins.types import Word
@@ -93,6 +94,11 @@ def estimate(text: str, seconds_per_unit: float) -> tuple[Word, ...]:
             Word(word, offset, start * seconds_per_unit, end * seconds_per_unit, exact=False)
         )
     return tuple(words)
+
+
+def shifted(word: Word, seconds: float) -> Word:
+    """The word later by ``seconds``, or earlier, but not before the start."""
+    return replace(word, start=max(0.0, word.start + seconds), end=max(0.0, word.end + seconds))
 
 
 def _timeline(text: str) -> Iterator[tuple[float, float]]:

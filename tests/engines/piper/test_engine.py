@@ -268,11 +268,17 @@ def test_noise_is_an_option_by_each_of_its_names(tiny_engine: PiperEngine) -> No
         ({"options": {"pitch": 2}}, "piper has no option pitch; it has: length_scale, noise"),
         ({"options": {"seed": "1"}}, "an int from 0 up, not '1'"),
         ({"options": {"seed": True}}, "an int from 0 up, not True"),
-        ({"options": {"length_scale": 0}}, "length_scale 0 is outside 0.25 to 4.0"),
-        ({"options": {"noise_scale": 3}}, "noise_scale 3 is outside 0.0 to 2.0"),
-        ({"options": {"noise_w": -1}}, "noise_w -1 is outside 0.0 to 2.0"),
-        ({"options": {"noise_w_scale": "much"}}, "noise_w_scale is a number, not 'much'"),
-        ({"options": {"noise_scale": float("nan")}}, "noise_scale is a number, not nan"),
+        ({"options": {"length_scale": 0}}, "length_scale is a number from 0.25 to 4, not 0"),
+        ({"options": {"noise_scale": 3}}, "noise_scale is a number from 0 to 2, not 3"),
+        ({"options": {"noise_w": -1}}, "noise_w is a number from 0 to 2, not -1"),
+        (
+            {"options": {"noise_w_scale": "much"}},
+            "w_scale is a number from 0 to 2, not 'much'",
+        ),
+        (
+            {"options": {"noise_scale": float("nan")}},
+            "scale is a number from 0 to 2, not nan",
+        ),
         ({"options": {"noise_w": 1, "noise_w_scale": 1}}, "one option: give one of them"),
     ],
 )

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 from hibari.voices import VOICES
 
-from tts_plugins.audio.level import first_above
+from tts_plugins.audio.level import FAINT, first_above
 from tts_plugins.engines.hibari.download import Downloader, path_of
 from tts_plugins.engines.hibari.loading import load
 from tts_plugins.engines.hibari.speaker import Speaker
@@ -25,26 +19,24 @@ from tts_plugins.engines.hibari.vocoder import SAMPLE_RATE
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
-    UnreadableTextWarning,
     UnspeakableTextError,
     VoiceNotFoundError,
 )
+from tts_plugins.lazy import Lazy
+from tts_plugins.options import SEED, Options, check_speed, primary
 from tts_plugins.phonemes.english import LONGEST, Reading, load_reader, read
 from tts_plugins.phonemes.ipa import markup
 from tts_plugins.phonemes.source import read_items
+from tts_plugins.phonemes.unread import Unread
+from tts_plugins.text.words import shifted
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
 
-logger = logging.getLogger(__name__)
-
 _SLOWEST, _FASTEST = 0.5, 2.0
-_FAINT = 0.0025
-"""-52 dBFS: below it is breath and the noise of the voice."""
+_OPTIONS = {"seed": SEED}
 _ONSET = SAMPLE_RATE // 125
 """Samples kept before the first that isn't faint: 8 ms, in which a sound may begin softly."""
 _NOTHING = SAMPLE_RATE // 50
 """Samples of silence that carry words of which nothing is heard, when no sound follows."""
-
-_T = TypeVar("_T")
 
 
 class HibariEngine:
@@ -68,21 +60,21 @@ class HibariEngine:
 
     sample_rate = SAMPLE_RATE
     reads_pronunciations = True
-    request_options = ("seed",)
+    request_options = tuple(_OPTIONS)
 
     def __init__(self, voice: str = "heart", *, model: str | Path | None = None) -> None:
         _check_voice(voice)
         self._default = voice
         downloader = Downloader()
-        self._speakers: dict[str, _Lazy[Speaker]] = {
-            name: _Lazy(partial(_load_speaker, downloader, name)) for name in VOICES
+        self._speakers: dict[str, Lazy[Speaker]] = {
+            name: Lazy(partial(_load_speaker, downloader, name)) for name in VOICES
         }
         if model is not None:
-            self._speakers[voice] = _Lazy(partial(load, Path(model)))
+            self._speakers[voice] = Lazy(partial(load, Path(model)))
         self._readers = {
-            british: _Lazy(partial(load_reader, british=british)) for british in (False, True)
+            british: Lazy(partial(load_reader, british=british)) for british in (False, True)
         }
-        self._reported: set[tuple[str, str]] = set()
+        self._unread = Unread()
         self._closed = False
         # The dictionary is parsed while ONNX Runtime, which lets go of the GIL, loads the network.
         with ThreadPoolExecutor(1, "hibari-load") as loader:
@@ -110,18 +102,17 @@ class HibariEngine:
         voice = self._default if request.voice is None else request.voice
         _check_voice(voice)
         _check_language(request.language)
-        if not _SLOWEST <= request.speed <= _FASTEST:
-            raise InvalidRequestError(f"speed {request.speed} is outside {_SLOWEST} to {_FASTEST}")
-        rng = np.random.default_rng(_seed(request.options))
+        check_speed(request.speed, _SLOWEST, _FASTEST)
+        options = Options("hibari", request.options, _OPTIONS)
+        rng = np.random.default_rng(options.whole("seed"))
         speaker = self._speakers[voice]()
         reader = self._readers[VOICES[voice]["british"]]()
 
-        scripts: set[str] = set()
-        told: set[str] = set()
+        unread = self._unread.request(partial(_cannot_read, voice))
         samples = 0
         late: list[Word] = []
-        for reading in read(read_items(request.text, scripts.add), reader):
-            self._report(voice, scripts, told)
+        for reading in read(read_items(request.text, unread), reader):
+            unread.tell()
             if not reading.audible:
                 late += unheard(reading, samples / SAMPLE_RATE)
                 continue
@@ -129,11 +120,9 @@ class HibariEngine:
                 yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
                 samples += len(chunk.samples)
                 late = []
-        self._report(voice, scripts, told)
+        unread.tell()
         if not samples:
-            raise UnspeakableTextError(
-                _cannot_read(voice, sorted(scripts)) if scripts else "no word in the text"
-            )
+            raise UnspeakableTextError(unread.reason("no word in the text"))
         if late:
             yield AudioChunk(np.zeros(_NOTHING, np.float32), SAMPLE_RATE, tuple(late))
 
@@ -160,39 +149,6 @@ class HibariEngine:
         """
         return markup(word, ipa)
 
-    def _report(self, voice: str, scripts: set[str], told: set[str]) -> None:
-        """Warn of scripts not told yet: once per request, and in the log once per voice."""
-        for script in sorted(scripts - told):
-            told.add(script)
-            message = _cannot_read(voice, [script])
-            if (voice, script) not in self._reported:
-                self._reported.add((voice, script))
-                logger.warning(message)
-            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
-                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
-
-
-class _Lazy(Generic[_T]):
-    """Makes something when it is first asked for, once, whoever asks; again if that failed."""
-
-    def __init__(self, make: Callable[[], _T]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: _T | None = None
-
-    def __call__(self) -> _T:
-        with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
-
-    @property
-    def made(self) -> bool:
-        return self._made is not None
-
-    def drop(self) -> None:
-        self._made = None
-
 
 def _speak(
     reading: Reading, speaker: Speaker, speed: float, rng: np.random.Generator, before: int
@@ -214,7 +170,7 @@ def _speak(
             if not before:
                 quiet = _quiet(samples)
                 samples = samples[quiet:]
-                words = [_earlier(word, quiet / SAMPLE_RATE) for word in words]
+                words = [shifted(word, -quiet / SAMPLE_RATE) for word in words]
                 stop -= quiet
             before += len(samples)
             due = [w for w in words if w.start * SAMPLE_RATE < before or before == stop]
@@ -224,11 +180,7 @@ def _speak(
 
 def _quiet(samples: Samples) -> int:
     """Samples in front that can be left out: the network foretells the first sound only roughly."""
-    return max(0, (first_above(samples, _FAINT) or 0) - _ONSET)
-
-
-def _earlier(word: Word, seconds: float) -> Word:
-    return replace(word, start=max(0.0, word.start - seconds), end=max(0.0, word.end - seconds))
+    return max(0, (first_above(samples, FAINT) or 0) - _ONSET)
 
 
 def _runs(phonemes: str) -> Iterator[tuple[int, int]]:
@@ -252,27 +204,16 @@ def _check_voice(voice: str) -> None:
 
 
 def _check_language(language: str | None) -> None:
-    if language is not None and language.replace("_", "-").split("-")[0].lower() != "en":
+    if language is not None and primary(language) != "en":
         raise InvalidRequestError(
             f"hibari speaks English ('en' or 'en-...'), not {language!r}; "
             "choose an engine for that language"
         )
 
 
-def _seed(options: Mapping[str, object]) -> int | None:
-    if unknown := sorted(set(options) - {"seed"}):
-        raise InvalidRequestError(f"hibari has no option {', '.join(unknown)}; it has: seed")
-    seed = options.get("seed")
-    if seed is None:
-        return None
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InvalidRequestError(f"the option seed is an int from 0 up, not {seed!r}")
-    return seed
-
-
-def _cannot_read(voice: str, scripts: Sequence[str]) -> str:
+def _cannot_read(voice: str, scripts: str) -> str:
     return (
-        f"the hibari voice {voice!r} can't read {', '.join(scripts)} script; "
+        f"the hibari voice {voice!r} can't read {scripts} script; "
         "choose an engine or a voice for that language"
     )
 

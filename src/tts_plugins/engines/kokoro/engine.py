@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
-import warnings
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 
 from tts_plugins.audio.stretch import StreamStretcher
+from tts_plugins.devices import cores, providers
 from tts_plugins.engines.kokoro.files import find
 from tts_plugins.engines.kokoro.model import SAMPLE_RATE, STYLE, Model
 from tts_plugins.engines.kokoro.pieces import FIRST, LONGEST, Piece, pieces
@@ -35,28 +33,18 @@ from tts_plugins.engines.kokoro.voices import (
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
-    UnreadableTextWarning,
     UnspeakableTextError,
     VoiceNotFoundError,
 )
 from tts_plugins.library import VoiceLibrary
+from tts_plugins.options import Bounds, OneOf, Options, Table, check_speed
+from tts_plugins.phonemes.unread import Unread
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
 _SLOWEST, _FASTEST = 0.5, 2.0
-_LOUDEST = 10.0
-
-_PROVIDERS = {
-    "cpu": ("CPUExecutionProvider",),
-    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    "coreml": ("CoreMLExecutionProvider", "CPUExecutionProvider"),
-    "dml": ("DmlExecutionProvider", "CPUExecutionProvider"),
-}
-_REMEDIES = {
-    "CUDAExecutionProvider": "pip uninstall onnxruntime && pip install onnxruntime-gpu",
-    "DmlExecutionProvider": "pip uninstall onnxruntime && pip install onnxruntime-directml",
-}
+_OPTIONS: Table = {"lang_code": OneOf(LANGUAGES), "volume_multiplier": Bounds(0, 10)}
 
 _FAVOURITES = ("af_heart", "af_bella")
 _NOTHING = SAMPLE_RATE // 50
@@ -107,7 +95,7 @@ class KokoroEngine:
 
     sample_rate = SAMPLE_RATE
     reads_pronunciations = True
-    request_options = ("lang_code", "volume_multiplier")
+    request_options = tuple(_OPTIONS)
     workers = 1
     """A second run at the same time would take the cores of the first."""
 
@@ -122,8 +110,8 @@ class KokoroEngine:
         voices_dir: str | Path | None = None,
         language: str | None = None,
     ) -> None:
-        providers = _providers(device)
-        on_cpu = providers[0] == "CPUExecutionProvider"
+        where = providers(device)
+        on_cpu = where[0] == "CPUExecutionProvider"
         self._language = letter_of(language, None) if language else None
         files = find(model, voices, on_cpu=on_cpu)
         self._voices = files.voices
@@ -131,7 +119,7 @@ class KokoroEngine:
         self._readers = Readers()
         self._blends: OrderedDict[str, tuple[Styles, str | None]] = OrderedDict()
         self._lock = threading.Lock()
-        self._reported: set[tuple[str, str]] = set()
+        self._unread = Unread()
         # The exports differ in rounding, not in what a style means to them.
         self._library: VoiceLibrary[Styles] = VoiceLibrary(
             "kokoro", "Kokoro-82M", save=_save, load=_load, suffix=".npy", folder=voices_dir
@@ -141,13 +129,13 @@ class KokoroEngine:
         self._model: Model | None = Model(
             files.model,
             files.source,
-            providers=providers,
-            threads=_cores() if threads is None else threads,
+            providers=where,
+            threads=cores() if threads is None else threads,
         )
         self._first = FIRST if on_cpu else LONGEST
-        if providers[0] not in self._model.providers:
+        if where[0] not in self._model.providers:
             raise EngineError(
-                f"ONNX Runtime can't use {providers[0]} here, though it has it: check the driver "
+                f"ONNX Runtime can't use {where[0]} here, though it has it: check the driver "
                 "and the libraries that it needs"
             )
 
@@ -167,20 +155,20 @@ class KokoroEngine:
         model = self._model
         if model is None:
             raise EngineError("this kokoro engine is closed; open another one")
-        code, volume = _options(request.options)
+        options = Options("kokoro", request.options, _OPTIONS)
+        volume = options.number("volume_multiplier", 1.0)
         voice = self._default if request.voice is None else request.voice
         styles, own = self._find(voice)
-        _check_speed(request.speed)
-        letter = code or self._letter(request.language, own)
+        check_speed(request.speed, _SLOWEST, _FASTEST)
+        letter = options.word("lang_code") or self._letter(request.language, own)
         reader = self._readers.get(letter)
 
         made = 0
         late: list[Word] = []
-        unreadable: set[str] = set()
-        told: set[str] = set()
-        readings = reader.read(request.text, unreadable.add)
+        unread = self._unread.request(partial(_cannot_read, letter))
+        readings = reader.read(request.text, unread)
         for piece in pieces(readings, self._first_size(request.due)):
-            self._report(letter, unreadable, told)
+            unread.tell()
             tokens = tokens_of(piece.phonemes, self._vocabulary)
             if not piece.audible or not tokens.ids:
                 late += _unheard(piece, made)
@@ -192,9 +180,9 @@ class KokoroEngine:
                 yield AudioChunk(chunk.samples, SAMPLE_RATE, (*late, *chunk.words))
                 late = []
             made += len(samples)
-        self._report(letter, unreadable, told)
+        unread.tell()
         if not made:
-            raise UnspeakableTextError("no word in the text that Kokoro can read")
+            raise UnspeakableTextError(unread.reason("no word in the text that Kokoro can read"))
         if late:
             yield AudioChunk(np.zeros(_NOTHING, np.float32), SAMPLE_RATE, tuple(late))
 
@@ -304,19 +292,12 @@ class KokoroEngine:
         letter = language_letter(name)
         return Voice(name, LANGUAGES[letter] if letter else "und", gender(name))
 
-    def _report(self, letter: str, scripts: set[str], told: set[str]) -> None:
-        """Warn of scripts not told yet: once per request, and in the log once per language."""
-        for script in sorted(scripts - told):
-            told.add(script)
-            message = (
-                f"Kokoro can't read {script} script as {LANGUAGES[letter]}; "
-                "say which language the text is in, or choose another engine"
-            )
-            if (letter, script) not in self._reported:
-                self._reported.add((letter, script))
-                logger.warning(message)
-            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
-                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
+
+def _cannot_read(letter: str, scripts: str) -> str:
+    return (
+        f"Kokoro can't read {scripts} script as {LANGUAGES[letter]}; "
+        "say which language the text is in, or choose another engine"
+    )
 
 
 def _speak(
@@ -332,62 +313,12 @@ def _speak(
     return paced, [replace(w, start=w.start / speed, end=w.end / speed) for w in words]
 
 
-def _providers(device: str | Sequence[str]) -> tuple[str, ...]:
-    """ONNX Runtime's names of where to run.
-
-    Raises:
-        EngineError: It can't run there.
-    """
-    if not isinstance(device, str):
-        wanted = tuple(device)
-    elif device.endswith("ExecutionProvider"):
-        wanted = (device,)
-    elif device in _PROVIDERS:
-        wanted = _PROVIDERS[device]
-    else:
-        raise EngineError(f"no device {device!r}; there are {', '.join(_PROVIDERS)}")
-    if not wanted:
-        raise EngineError(f"name a device, or a provider; there are {', '.join(_PROVIDERS)}")
-    there = ort.get_available_providers()
-    if wanted[0] not in there:
-        remedy = _REMEDIES.get(wanted[0], "get an onnxruntime that has it")
-        raise EngineError(f"this onnxruntime has no {wanted[0]}, only {', '.join(there)}: {remedy}")
-    return wanted
-
-
-def _cores() -> int:
-    """Of those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _favourite(voices: Sequence[str]) -> str:
     return next((name for name in _FAVOURITES if name in voices), voices[0])
 
 
 def _is_blend(name: str) -> bool:
     return any(sign in name for sign in "+-()")
-
-
-def _check_speed(speed: float) -> None:
-    if not _SLOWEST <= speed <= _FASTEST:
-        raise InvalidRequestError(f"speed {speed} is outside {_SLOWEST} to {_FASTEST}")
-
-
-def _options(options: Mapping[str, object]) -> tuple[str | None, float]:
-    """Kokoro's letter for a language, if it is asked for, and how much louder to be."""
-    if unknown := sorted(set(options) - set(KokoroEngine.request_options)):
-        has = ", ".join(KokoroEngine.request_options)
-        raise InvalidRequestError(f"kokoro has no option {', '.join(unknown)}; it has: {has}")
-    code, volume = options.get("lang_code"), options.get("volume_multiplier", 1.0)
-    if code is not None and code not in list(LANGUAGES):
-        raise InvalidRequestError(f"lang_code {code!r} is none of {', '.join(LANGUAGES)}")
-    if isinstance(volume, bool) or not isinstance(volume, int | float):
-        raise InvalidRequestError(f"volume_multiplier {volume!r} isn't a number")
-    if not 0 <= volume <= _LOUDEST:
-        raise InvalidRequestError(f"volume_multiplier {volume} is outside 0 to {_LOUDEST:g}")
-    return None if code is None else str(code), float(volume)
 
 
 def _style_in(reference: Reference) -> Styles:

@@ -12,17 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts_plugins.audio.level import first_above
+from tts_plugins.audio.level import FAINT, first_above
 from tts_plugins.engines.kokoro.model import SAMPLE_RATE, Spoken
 from tts_plugins.engines.kokoro.pieces import Piece
+from tts_plugins.text.words import shifted
 from tts_plugins.types import AudioChunk, Samples, Word
 
 EARLY = 0.06
 """Seconds that a phoneme is heard before its duration begins, the same everywhere: 0.025 to 0.056
 by the first sample that is loud, 0.085 by forced alignment."""
-
-_FAINT = 0.0025
-"""-52 dBFS: below it is breath and the noise of the voice."""
 
 _ONSET = 0.01
 """Seconds kept before the first sample that isn't faint, in which a sound may begin softly."""
@@ -81,13 +79,13 @@ def chunks(samples: Samples, words: list[Word], before: int) -> Iterator[AudioCh
         last = stop >= len(samples)
         due = [w for w in words if last or w.start * SAMPLE_RATE < stop]
         words = words[len(due) :]
-        moved = tuple(_moved(word, before / SAMPLE_RATE) for word in due)
+        moved = tuple(shifted(word, before / SAMPLE_RATE) for word in due)
         yield AudioChunk(samples[at:stop], SAMPLE_RATE, moved)
 
 
 def _sound(samples: Samples) -> tuple[int, int]:
     """The first and last sample that aren't faint; all of them where there is none."""
-    first, last = first_above(samples, _FAINT), first_above(samples[::-1], _FAINT)
+    first, last = first_above(samples, FAINT), first_above(samples[::-1], FAINT)
     if first is None or last is None:
         return 0, len(samples)
     return first, len(samples) - last
@@ -113,7 +111,3 @@ def _words(piece: Piece, tokens: Tokens, spoken: Spoken, begin: int, end: int) -
         Word(mark.text, mark.offset, when(a), when(max(a, b)))
         for mark, (a, b) in zip(piece.marks, piece.spans, strict=True)
     ]
-
-
-def _moved(word: Word, seconds: float) -> Word:
-    return Word(word.text, word.offset, word.start + seconds, word.end + seconds)

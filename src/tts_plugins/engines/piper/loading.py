@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from tts_plugins.devices import CPU
 from tts_plugins.engines.piper.graph import INPUTS, SPEAKER, Parts, cut
 from tts_plugins.engines.piper.resumable import ResumableNetwork
 from tts_plugins.engines.piper.speaker import (
@@ -23,7 +24,7 @@ from tts_plugins.engines.piper.speaker import (
 )
 from tts_plugins.errors import EngineError
 from tts_plugins.network.graph import UnknownGraphError
-from tts_plugins.network.session import CPU, UNRUNNABLE, Network
+from tts_plugins.network.session import UNRUNNABLE, Network
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from tts_plugins.audio.clips import listen
 from tts_plugins.audio.stretch import FASTEST, SLOWEST, StreamStretcher
+from tts_plugins.devices import cores
 from tts_plugins.engines.pocket import loading
 from tts_plugins.errors import (
     EngineError,
@@ -23,6 +23,7 @@ from tts_plugins.errors import (
 )
 from tts_plugins.interruption import interruptible
 from tts_plugins.library import VoiceLibrary
+from tts_plugins.options import SEED, Bounds, Options, check_speed, primary
 from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice
 
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from tts_plugins.engines.pocket.speaker import Speaker
     from tts_plugins.engines.pocket.states import State
 
-_OPTIONS = ("seed", "temperature")
-_HOTTEST = 2.0
+_OPTIONS = {"seed": SEED, "temperature": Bounds(0, 2)}
 _UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of characters: tokenizers fail on the latter."""
 
@@ -68,7 +68,7 @@ class PocketEngine:
         EngineError: The model or the voice can't be loaded, or not be downloaded.
     """
 
-    request_options = _OPTIONS
+    request_options = tuple(_OPTIONS)
 
     def __init__(
         self,
@@ -88,11 +88,12 @@ class PocketEngine:
         if decode_steps < 1:
             raise InvalidRequestError(f"decode_steps is 1 or more, not {decode_steps}")
         given = None if model is None else str(model)
-        name, self._language = loading.choose(given, language, loading.cores())
+        name, self._language = loading.choose(given, language, cores())
         self._states, self._noise = states, speaker.noise
         self._model: Any = loading.load(name, device, decode_steps)
         self._speaker: Speaker | None = speaker.Speaker(self._model)
-        self._temperature = _temperature(self._model.temp if temperature is None else temperature)
+        options = Options("pocket", {"temperature": temperature}, _OPTIONS)
+        self._temperature = options.number("temperature", self._model.temp)
         self.sample_rate: int = self._model.sample_rate
         self._catalogue = states.Catalogue(
             self._model, name if name in loading.model_names() else None
@@ -199,24 +200,15 @@ class PocketEngine:
 
     def _settings(self, request: SynthesisRequest) -> tuple[float, int | None]:
         """The temperature and the seed of a request, if all else in it is right as well."""
-        if unknown := sorted(set(request.options) - set(_OPTIONS)):
-            raise InvalidRequestError(
-                f"pocket has no option {', '.join(unknown)}; it has: {', '.join(_OPTIONS)}"
-            )
-        if not SLOWEST <= request.speed <= FASTEST:
-            raise InvalidRequestError(f"speed {request.speed} is outside {SLOWEST} to {FASTEST}")
-        language = request.language and _primary(request.language)
-        if language and self._language != "und" and language != _primary(self._language):
+        options = Options("pocket", request.options, _OPTIONS)
+        check_speed(request.speed, SLOWEST, FASTEST)
+        language = request.language and primary(request.language)
+        if language and self._language != "und" and language != primary(self._language):
             raise InvalidRequestError(
                 f"this pocket model speaks {self._language}, not {request.language!r}; "
                 "open one for that language"
             )
-        seed = request.options.get("seed")
-        if seed is not None and (
-            not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63
-        ):
-            raise InvalidRequestError(f"the option seed is an int from 0 up, not {seed!r}")
-        return _temperature(request.options.get("temperature", self._temperature)), seed
+        return options.number("temperature", self._temperature), options.whole("seed")
 
     def _take(self, voice: str) -> str:
         """The id of the default voice, which may be a file's."""
@@ -274,15 +266,3 @@ def _next(frames: Iterator[Samples]) -> Samples | None:
     if frame is not None and not np.isfinite(frame).all():
         raise EngineError("pocket's model made samples that are no numbers: are its weights whole?")
     return frame
-
-
-def _primary(language: str) -> str:
-    return language.replace("_", "-").split("-")[0].lower()
-
-
-def _temperature(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidRequestError(f"temperature is a number from 0 to {_HOTTEST:g}, not {value!r}")
-    if not 0 <= value <= _HOTTEST:
-        raise InvalidRequestError(f"temperature is from 0 to {_HOTTEST:g}, not {value!r}")
-    return float(value)

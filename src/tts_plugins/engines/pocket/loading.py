@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
+from tts_plugins.devices import cores
 from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError
 
 _STEMS = {
@@ -153,14 +153,6 @@ def workers(model: Any) -> int:
 def reason(error: BaseException) -> str:
     """What an error says, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": .;")
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
 
 
 def remedy(error: BaseException) -> str:

@@ -55,7 +55,7 @@ def noise(seed: int | None, device: torch.device) -> Noise:
     if seed is None:
         generator.seed()
     else:
-        generator.manual_seed(seed)
+        generator.manual_seed(seed % 2**63)  # as many as torch has
     return lambda n, std: torch.empty(1, n, device=device).normal_(0, std, generator=generator)
 
 

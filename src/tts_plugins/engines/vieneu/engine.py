@@ -14,7 +14,7 @@ import numpy as np
 from tts_plugins.audio.level import first_above
 from tts_plugins.audio.stretch import FASTEST, SLOWEST, StreamStretcher
 from tts_plugins.engines.vieneu.loading import check_device, failed, open_sdk, unopened
-from tts_plugins.engines.vieneu.options import NANO, TURBO, checked
+from tts_plugins.engines.vieneu.options import NANO, TURBO
 from tts_plugins.engines.vieneu.rows import Audio, Rows
 from tts_plugins.engines.vieneu.text import pieces, sayable, without_cues
 from tts_plugins.engines.vieneu.voices import (
@@ -28,6 +28,7 @@ from tts_plugins.engines.vieneu.voices import (
 )
 from tts_plugins.errors import EngineError, InvalidRequestError, TTSError, UnspeakableTextError
 from tts_plugins.library import VoiceLibrary
+from tts_plugins.options import Options, check_speed, primary
 from tts_plugins.text.words import speakable
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice
 
@@ -166,9 +167,8 @@ class VieNeuEngine:
             EngineError: The SDK failed, or the engine is closed.
         """
         self._check_open()
-        options = checked(request.options, self._options)
-        if not SLOWEST <= request.speed <= FASTEST:
-            raise InvalidRequestError(f"speed {request.speed} is outside {SLOWEST} to {FASTEST}")
+        options = Options("vieneu", request.options, self._options).given
+        check_speed(request.speed, SLOWEST, FASTEST)
         _check_language(request.language)
         name = self._default if request.voice is None else request.voice
         voice = None if name is None else self._voices.find(name)
@@ -338,7 +338,7 @@ def _cut(audio: Iterator[Samples], longest: int) -> Iterator[Samples]:
 
 
 def _check_language(language: str | None) -> None:
-    if language and language.replace("_", "-").split("-")[0].lower() not in ("vi", "en"):
+    if language and primary(language) not in ("vi", "en"):
         raise InvalidRequestError(
             f"vieneu speaks Vietnamese ('vi') and English ('en'), not {language!r}; "
             "choose an engine for that language"

@@ -2,34 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from tts_plugins.errors import InvalidRequestError
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What an option may be."""
-
-    low: float
-    high: float
-    whole: bool = False
-    """Whether it is an int."""
-
-    def allow(self, value: object) -> bool:
-        kinds = (int,) if self.whole else (int, float)
-        return (
-            isinstance(value, kinds)
-            and not isinstance(value, bool)
-            and self.low <= value <= self.high
-        )
-
-    def __str__(self) -> str:
-        return f"{'an int' if self.whole else 'a number'} from {self.low:g} to {self.high:g}"
-
-
-Table = Mapping[str, Bounds]
+from tts_plugins.options import Bounds, Table
 
 TURBO: Table = {
     "temperature": Bounds(0, 2),
@@ -48,19 +21,3 @@ NANO: Table = {
     "max_chars": Bounds(40, 256, whole=True),
 }
 """As ``V3NanoVieNeuTTS.infer_stream`` calls them: half the steps take half the time."""
-
-
-def checked(given: Mapping[str, object], table: Table) -> dict[str, object]:
-    """The options, all of which there are and may be so.
-
-    Raises:
-        InvalidRequestError: One of them isn't. The SDK itself would pass over it.
-    """
-    if unknown := sorted(set(given) - set(table)):
-        raise InvalidRequestError(
-            f"vieneu has no option {', '.join(unknown)}; it has: {', '.join(table)}"
-        )
-    for name, value in given.items():
-        if not table[name].allow(value):
-            raise InvalidRequestError(f"the option {name} is {table[name]}, not {value!r}")
-    return dict(given)
