@@ -83,8 +83,30 @@ _LONG_NUMBER = re.compile(r"\d{13,}")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.[^\w\s]*\s*){12,}")
 """espeak-ng 1.51 and 1.52 write past the end of a buffer when they join some fifty of them."""
 _SCRIPTS = frozenset(
-    "LATIN GREEK CYRILLIC ARMENIAN HEBREW ARABIC DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL "
-    "TELUGU KANNADA MALAYALAM SINHALA THAI LAO MYANMAR GEORGIAN ETHIOPIC CHEROKEE".split()
+    [
+        "LATIN",
+        "GREEK",
+        "CYRILLIC",
+        "ARMENIAN",
+        "HEBREW",
+        "ARABIC",
+        "DEVANAGARI",
+        "BENGALI",
+        "GURMUKHI",
+        "GUJARATI",
+        "ORIYA",
+        "TAMIL",
+        "TELUGU",
+        "KANNADA",
+        "MALAYALAM",
+        "SINHALA",
+        "THAI",
+        "LAO",
+        "MYANMAR",
+        "GEORGIAN",
+        "ETHIOPIC",
+        "CHEROKEE",
+    ]
 )
 """What languages of espeak-ng are written in; it falls over some that it never heard of."""
 _JOINERS = "\u200c\u200d"
