@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tts_plugins.interruption import Interruption, interruptible
+from tts_plugins.interruption import Interruption, interrupted, interruptible
 
 
 class Stop:
@@ -82,6 +82,18 @@ def test_only_the_stream_that_was_closed_is_stopped() -> None:
         with interruptible(Stop()):
             assert not other.happened
     assert (stops[0].calls, stops[1].calls) == (0, 1)
+
+
+def test_who_asks_is_told_whether_the_stream_was_closed() -> None:
+    closed, other = Interruption(), Interruption()
+    assert not interrupted()  # a plain call never is
+    with closed.concerns():
+        assert not interrupted()
+        closed.interrupt()
+        assert interrupted()
+        with other.concerns():
+            assert not interrupted()
+    assert not interrupted()
 
 
 def test_a_stop_that_fails_is_told_of_and_keeps_no_other_from_being_called(

@@ -6,7 +6,8 @@ that does, what would end it early::
     with interruptible(stop.set):
         speak(stop)
 
-and whoever runs the step calls that from another thread when its stream is closed.
+and whoever runs the step calls that from another thread when its stream is closed. One whose steps
+go through much that makes no sound looks now and then whether it is ``interrupted``.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ def interruptible(stop: Callable[[], None]) -> Iterator[None]:
         return
     with interruption.calls(stop):
         yield
+
+
+def interrupted() -> bool:
+    """Whether this runs for a stream that is closed: nobody hears of what it still does."""
+    interruption = _current.get()
+    return interruption is not None and interruption.happened
 
 
 _current: ContextVar[Interruption | None] = ContextVar("tts_plugins_interruption", default=None)
