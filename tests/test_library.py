@@ -97,6 +97,22 @@ def test_a_voice_that_was_learnt_is_found_and_listed(tmp_path: Path) -> None:
     assert library.find("anh") is None
 
 
+def test_what_a_voice_speaks_is_told_without_a_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = opened(tmp_path)
+    library.learn("mai", clip(), Learning(), language="vi")
+    learn(library, "anh")
+
+    def listing(_: Path) -> None:
+        pytest.fail("all names were listed")
+
+    monkeypatch.setattr(Path, "iterdir", listing)
+    assert opened(tmp_path).language("mai") == "vi"
+    assert library.language("anh") == "und"
+    assert library.language("zoe") is None
+
+
 def test_it_is_there_for_the_next_process(tmp_path: Path) -> None:
     learn(opened(tmp_path), "mai")
     assert found(opened(tmp_path), "mai") == 3.0

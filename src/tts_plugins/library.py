@@ -207,6 +207,17 @@ class VoiceLibrary(Generic[T]):
                     ) from error
         return None
 
+    def language(self, name: str) -> str | None:
+        """What the voice of that name speaks, for one look at one file; ``None`` if there is none.
+
+        Raises:
+            EngineError: It can't be read from the disk any more.
+        """
+        with self._lock:
+            unkept = self._unkept.get(name)
+        entry = self._entry(name) if unkept is None else unkept[0]
+        return None if entry is None else entry.language
+
     def voices(self) -> list[Voice]:
         """All that was learnt, by this process or another, oldest first.
 
