@@ -47,6 +47,8 @@ class BlockingEngine(Protocol):
     An attribute ``workers`` says how many steps ``open_engine`` shall have run at the same time:
     one for each stream that the engine computes together, or for each core that it can use. It is 1
     where an engine doesn't say.
+
+    One that is there without its packages names their modules in ``needs``, for those who list it.
     """
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]: ...

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from importlib.metadata import entry_points, version
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ from tts_plugins.cli.outputs import outputs
 from tts_plugins.cli.serving import serve
 from tts_plugins.cli.speaking import Speech, speak
 from tts_plugins.cli.telling import tell, warnings_as_lines
-from tts_plugins.errors import InvalidRequestError, TTSError
+from tts_plugins.errors import InvalidRequestError, MissingDependencyError, TTSError
 from tts_plugins.registry import DIALECTS, ENGINES, check_spec, open_engine
 from tts_plugins.testing import checks
 from tts_plugins.types import SynthesisRequest, Voice
@@ -148,7 +149,9 @@ def engines() -> None:
         for point in sorted(entry_points(group=group), key=lambda point: point.name):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
             try:
-                point.load()
+                needs = getattr(point.load(), "needs", ())
+                if not all(map(find_spec, needs)):
+                    raise MissingDependencyError(point.name)  # noqa: TRY301  as others do
             except Exception as error:  # noqa: BLE001  # a stranger's module runs here
                 usable = f"no: {_described(error)}"
             else:
@@ -158,8 +161,14 @@ def engines() -> None:
 
 
 @app.command()
-def check(engine: Annotated[str, typer.Argument(help="An engine's name or address.")]) -> None:
+def check(
+    engine: Annotated[str, typer.Argument(help="An engine's name or address.")] = "",
+    named: Annotated[str, typer.Option("--engine", help="The same.")] = "",
+) -> None:
     """Check that an engine keeps the contract."""
+    engine = engine or named
+    if not engine:
+        raise InvalidRequestError("which engine? such as: tts-plugins check hibari")
 
     async def checked() -> bool:
         passed = True

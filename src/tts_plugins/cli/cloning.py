@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import shlex
 from contextlib import aclosing, suppress
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +14,14 @@ import typer
 from tts_plugins.cli.telling import tell, warnings_as_lines
 from tts_plugins.engine import Engine, VoiceCloner, cloner
 from tts_plugins.errors import InvalidRequestError
-from tts_plugins.registry import DIALECTS, ENGINES, check_spec, open_engine
+from tts_plugins.registry import (
+    DIALECTS,
+    ENGINES,
+    check_spec,
+    engine_names,
+    find_engine,
+    open_engine,
+)
 
 _Name = Annotated[str, typer.Argument(help="What the voice is called.")]
 _Engine = Annotated[str, typer.Option(help="An engine's name, or the address of a server.")]
@@ -23,11 +30,10 @@ _Engine = Annotated[str, typer.Option(help="An engine's name, or the address of 
 def clone(
     name: _Name,
     clip: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="A recording of the voice, 5 to 15 seconds: WAV, MP3, FLAC, Ogg Opus or AAC.",
-            exists=True,
-            dir_okay=False,
+            help="A recording of the voice, 5 to 15 seconds: WAV, MP3, FLAC, Ogg Opus or AAC. For "
+            "kokoro, a style file or a blend such as 'af_bella(2)+af_sky(1)'."
         ),
     ],
     engine: _Engine,
@@ -48,7 +54,7 @@ def clone(
             called = getattr(learner, "called", str)
             return str(called(voice.id))
 
-    check_spec(engine)
+    _check_can(engine)
     with warnings_as_lines() as warned:
         voice = asyncio.run(learnt())
     typer.echo(voice)
@@ -67,16 +73,31 @@ def forget(name: _Name, engine: _Engine) -> None:
                 raise InvalidRequestError(f"{engine} has no way to forget a voice: delete it there")
             await unlearn(name)
 
-    check_spec(engine)
-    asyncio.run(forgotten())
+    _check_can(engine)
+    with warnings_as_lines():
+        asyncio.run(forgotten())
     tell(f"{name} is forgotten")
+
+
+def _check_can(spec: str) -> None:
+    """Refuse, before it is loaded, an engine that can't learn voices."""
+    check_spec(spec)
+    name = spec.partition("?")[0]
+    if name in engine_names():
+        factory = find_engine(name).load()
+        if inspect.isclass(factory) and not hasattr(factory, "clone"):
+            raise _no_cloner(spec)
 
 
 def _cloner(opened: Engine, called: str) -> VoiceCloner:
     found = cloner(opened)
     if found is None:
-        raise InvalidRequestError(f"{called} can't clone voices; these can: {_cloners()}")
+        raise _no_cloner(called)
     return found
+
+
+def _no_cloner(called: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{called} can't clone voices; these can: {_cloners()}")
 
 
 def _cloners() -> str:

@@ -69,6 +69,7 @@ class PocketEngine:
     """
 
     request_options = tuple(_OPTIONS)
+    needs = ("pocket_tts", "torch")
 
     def __init__(
         self,

@@ -90,6 +90,8 @@ class VieNeuEngine:
         EngineError: The weights can't be loaded, or not be downloaded, or there is no GPU.
     """
 
+    needs = ("vieneu",)
+
     def __init__(
         self,
         model: Literal["v3turbo", "v3nano"] = "v3turbo",
