@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -238,7 +239,14 @@ def test_what_needs_no_learning_is_kept_like_what_does(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_of_many_voices_the_last_64_are_in_memory(tmp_path: Path) -> None:
+FILE = 132
+"""Bytes of what is learnt from a clip."""
+
+
+def test_of_many_voices_those_used_last_are_in_memory_up_to_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_plugins.library._IN_MEMORY", 64 * FILE)
     reads: list[Path] = []
 
     def counted(path: Path) -> Learnt:
@@ -248,6 +256,7 @@ def test_of_many_voices_the_last_64_are_in_memory(tmp_path: Path) -> None:
     writer = opened(tmp_path)
     for n in range(65):
         learn(writer, f"voice {n}", 0.1 + n / 100)
+    assert {path.stat().st_size for path in tmp_path.rglob("*.npy")} == {FILE}
     library = opened(tmp_path, load=counted)
     for n in (*range(65), *range(1, 65)):
         assert found(library, f"voice {n}") == round(1 + n / 10, 3)
@@ -257,6 +266,46 @@ def test_of_many_voices_the_last_64_are_in_memory(tmp_path: Path) -> None:
     assert len(reads) == 66
     assert found(library, "voice 1") == 1.1
     assert len(reads) == 67
+
+
+def test_one_voice_is_in_memory_however_large_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_plugins.library._IN_MEMORY", FILE - 1)
+    learn(opened(tmp_path), "mai")
+    learn(opened(tmp_path), "anh", 0.5)
+    reads: list[Path] = []
+
+    def counted(path: Path) -> Learnt:
+        reads.append(path)
+        return load(path)
+
+    library = opened(tmp_path, load=counted)
+    for name in ("mai", "mai", "anh", "anh", "mai"):
+        assert found(library, name) is not None
+    assert len(reads) == 3
+
+
+def test_the_place_of_what_is_forgotten_or_learnt_anew_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_plugins.library._IN_MEMORY", 2 * FILE)
+    reads: list[Path] = []
+
+    def counted(path: Path) -> Learnt:
+        reads.append(path)
+        return load(path)
+
+    library = opened(tmp_path, load=counted)
+    for _ in range(3):
+        learn(library, "mai")
+        learn(library, "mai")
+        library.forget("mai")
+    learn(library, "anh", 0.5)
+    learn(library, "zoe", 0.7)
+    reads.clear()
+    assert [found(library, name) for name in ("anh", "zoe")] == [5.0, 7.0]
+    assert reads == []
 
 
 # ---------------------------------------------------------------- names
@@ -389,6 +438,103 @@ def test_what_another_process_forgot_is_gone_here_too(tmp_path: Path) -> None:
     assert found(library, "anh") == 3.0
 
 
+# ---------------------------------------------------------------- renaming
+
+
+def test_a_renamed_voice_has_the_new_name_alone_here_and_elsewhere(tmp_path: Path) -> None:
+    library, other = opened(tmp_path), opened(tmp_path)
+    library.learn("mai", clip(), Learning(), language="vi")
+    assert found(other, "mai") == 3.0
+    assert library.rename("mai", "anh") == Voice("anh", "vi", "cloned")
+    for each in (library, other, opened(tmp_path)):
+        assert each.voices() == [Voice("anh", "vi", "cloned")]
+        assert found(each, "anh") == 3.0
+        assert each.find("mai") is None
+    assert files(tmp_path) == ["learnt/npy", "names/json"]
+    learn(other, "mai", 0.5)
+    other.forget("mai")
+    assert found(library, "anh") == 3.0
+
+
+def test_a_renamed_voice_is_as_old_as_before(tmp_path: Path) -> None:
+    library = opened(tmp_path)
+    learn(library, "mai")
+    os.utime(the_file(tmp_path, "json"), (1, 1))
+    learn(library, "zoe", 0.5)
+    library.rename("mai", "anh")
+    assert names(library) == ["anh", "zoe"]
+
+
+def test_a_voice_takes_no_name_that_another_has(tmp_path: Path) -> None:
+    library = opened(tmp_path)
+    learn(library, "mai")
+    learn(opened(tmp_path), "anh", 0.5)
+    for new in ("anh", "mai"):
+        with pytest.raises(InvalidRequestError, match=f"there is a voice '{new}' already"):
+            library.rename("mai", new)
+    with pytest.raises(InvalidRequestError, match="of its own"):
+        library.rename("mai", "own", taken=["own"])
+    with pytest.raises(InvalidRequestError, match="a voice's name has"):
+        library.rename("mai", "\n")
+    with pytest.raises(VoiceNotFoundError, match="no voice 'zoe'; available: mai, anh"):
+        library.rename("zoe", "lan")
+    assert [found(library, name) for name in ("mai", "anh")] == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("meanwhile", ["enrols the new name", "forgets the old one"])
+def test_another_process_may_come_before_a_new_name_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    library, other = opened(tmp_path), opened(tmp_path)
+    learn(library, "mai")
+    learn(library, "zoe", 0.7)
+    flock = fcntl.flock
+
+    def waits(file: int, operation: int) -> None:
+        monkeypatch.undo()
+        if meanwhile.startswith("enrols"):
+            learn(other, "anh", 0.5)
+        else:
+            other.forget("mai")
+        flock(file, operation)
+
+    monkeypatch.setattr("fcntl.flock", waits)
+    error = InvalidRequestError if meanwhile.startswith("enrols") else VoiceNotFoundError
+    with pytest.raises(error):
+        library.rename("mai", "anh")
+    assert found(library, "anh") == (5.0 if error is InvalidRequestError else None)
+    assert found(library, "mai") == (3.0 if error is InvalidRequestError else None)
+
+
+def test_a_voice_that_lasts_as_long_as_the_process_can_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    library = opened(tmp_path / "file")
+    learn(library, "mai")
+    learn(library, "zoe")
+    with pytest.raises(InvalidRequestError, match="there is a voice 'zoe' already"):
+        library.rename("mai", "zoe")
+    assert library.rename("mai", "anh") == Voice("anh", "und", "cloned")
+    assert names(library) == ["zoe", "anh"]
+    assert found(library, "anh") == 3.0
+
+
+def test_a_voice_that_cannot_be_renamed_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = opened(tmp_path)
+    learn(library, "mai")
+
+    def full(self: Path, *_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(EngineError, match=r"'mai' can't be renamed: .*No space left"):
+            library.rename("mai", "anh")
+    assert names(library) == ["mai"]
+    assert found(library, "mai") == 3.0
+
+
 # ---------------------------------------------------------------- folders that are no use
 
 
@@ -430,6 +576,25 @@ def test_a_full_disk_leaves_the_old_voice_to_others_and_no_half_one(
     library.forget("mai")
     assert library.find("mai") is None
     assert names(opened(tmp_path)) == ["anh"]
+
+
+def test_what_cannot_be_saved_for_a_reason_of_its_packages_own_is_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class PackageError(Exception):
+        """As of safetensors, which isn't an OSError."""
+
+    def full(what: Learnt, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise PackageError("No space left on device")
+
+    library = opened(tmp_path, save=full)
+    assert learn(library, "mai").id == "mai"
+    assert caplog.messages == [
+        "the voice 'mai' isn't kept beyond this process: PackageError: No space left on device"
+    ]
+    assert found(library, "mai") == 3.0
+    assert opened(tmp_path).voices() == []
 
 
 def test_a_name_that_cannot_be_written_lasts_as_long_as_the_process(
@@ -589,6 +754,23 @@ def test_a_damaged_voice_can_be_forgotten(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
+def test_a_folder_in_the_place_of_a_file_is_passed_over(tmp_path: Path) -> None:
+    library = opened(tmp_path)
+    learn(library, "mai")
+    mai = the_file(tmp_path, "json")
+    for place in (mai.with_name("x.json"), mai.with_name("x")):
+        place.mkdir()
+    (the_file(tmp_path, "npy").parent / "x").mkdir()
+    assert names(library) == ["mai"]
+    learn(library, "anh", 0.5)
+    library.forget("anh")  # and it is tidied up all the same
+    assert files(tmp_path) == ["learnt/npy", "names/json"]
+    mai.unlink()
+    mai.mkdir()
+    assert library.find("mai") is None
+    assert library.voices() == []
+
+
 def test_what_is_no_name_of_ours_is_not_looked_at(tmp_path: Path) -> None:
     library = opened(tmp_path)
     learn(library, "mai")
@@ -710,6 +892,49 @@ def test_a_folder_whose_disk_has_no_locks_will_do(
     monkeypatch.setattr("tts_plugins.library._locks", False)
     library.forget("mai")
     assert files(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_that_is_forked_while_a_voice_is_learnt_and_read_waits_for_neither(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path)],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "5.0 3.0 0\n"), ended.stderr
+
+
+FORKED = """
+import os, signal, sys, threading, warnings
+from pathlib import Path
+from tests.test_library import clip, found, learn, opened
+
+warnings.simplefilter("ignore")
+library = opened(Path(sys.argv[1]))
+learn(library, "mai")
+begun, goes_on = threading.Event(), threading.Event()
+
+def slowly(heard):
+    with library._lock, library._writing:
+        begun.set()
+        goes_on.wait()
+    return heard.samples[:1]
+
+threading.Thread(target=library.learn, args=("zoe", clip(0.7), slowly), daemon=True).start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    learn(library, "anh", 0.5)
+    print(found(library, "anh"), found(library, "mai"), end=" ", flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+os._exit(0)
+"""
 
 
 KILLED = """

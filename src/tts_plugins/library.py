@@ -6,9 +6,10 @@ FOLDER/ENGINE/MODEL/            a model can't speak with what another one has le
     names/9b74c9897b....json  {"name": "anh", ...}      of the same recording
     learnt/5a2b91c0d3....npz  what the engine learnt from it
 ```
-The recording itself isn't kept. Whoever enrols it again, under whatever name, pays nothing for it;
-what no name leads to is deleted. Several processes may share a folder, but on Windows: each finds
-what another has learnt, and no more what it has forgotten, when it is asked for it.
+The recording itself isn't kept. Whoever enrols it again, under whatever name, pays nothing for it,
+and so can tell that somebody has; what no name leads to is deleted. Several processes may share a
+folder, but on Windows: each finds what another has learnt, and no more what it has forgotten, when
+it is asked for it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import json
 import logging
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from platformdirs import user_data_path
 
@@ -46,8 +48,8 @@ FOLDER_VARIABLE = "TTS_PLUGINS_VOICES"
 CLONED = "cloned"
 """How every voice that was learnt is described."""
 
-_IN_MEMORY = 64
-"""What was learnt from so many recordings is in memory, of those that are on disk as well."""
+_IN_MEMORY = 256 * 2**20
+"""Bytes of what is on disk that are in memory as well, by the sizes of the files; one at least."""
 
 _LONGEST_NAME = 256
 """What a server calls a voice tells whose it is as well: its clients' names may have 200."""
@@ -108,10 +110,13 @@ class VoiceLibrary(Generic[T]):
         self._writing = threading.Lock()
         self._lock = threading.Lock()
         """For the memory, held for no longer than a look at it takes."""
-        self._recent: OrderedDict[str, T] = OrderedDict()
-        """What was used last, by its recording."""
+        self._recent: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        """What was used last and its size, by its recording."""
+        self._size = 0
+        """Bytes of all that."""
         self._unkept: dict[str, tuple[_Entry, T]] = {}
         """What couldn't be written, by its name."""
+        _alive.add(self)
 
     def learn(
         self,
@@ -180,7 +185,6 @@ class VoiceLibrary(Generic[T]):
             new = what is None
             if what is None:
                 what = learn()
-            self._remember(entry.clip, what)
             self._keep(entry, what, anew=new)
         return _voice(entry)
 
@@ -246,13 +250,55 @@ class VoiceLibrary(Generic[T]):
             raise VoiceNotFoundError(name, [voice.id for voice in self.voices()])
         with self._lock:
             for each in filter(None, (entry, unkept and unkept[0])):
-                self._recent.pop(each.clip, None)
+                self._drop(each.clip)
         if entry is not None:
             try:
                 with self._changing():
                     self._file_of(name).unlink(missing_ok=True)
             except OSError as error:
                 raise EngineError(f"the voice {name!r} can't be deleted: {error}") from error
+
+    def rename(self, name: str, new: str, *, taken: Collection[str] = ()) -> Voice:
+        """Call a voice by another name, which none has yet.
+
+        Args:
+            name: What it is called.
+            new: As for ``learn``; so is ``taken``.
+
+        Raises:
+            VoiceNotFoundError: None of that name was learnt.
+            InvalidRequestError: The new name can't be one, or is taken.
+            EngineError: It can't be written down.
+        """
+        self._check_name(new, taken)
+        with self._lock:
+            unkept = self._unkept.get(name)
+        entry = self._entry(name) if unkept is None else unkept[0]
+        if entry is None:
+            raise VoiceNotFoundError(name, [voice.id for voice in self.voices()])
+        self._check_free(new)
+        renamed = replace(entry, name=new)
+        if unkept is not None:
+            self._keep(renamed, unkept[1], anew=True)
+            self.forget(name)
+            return _voice(renamed)
+        try:
+            with self._changing():
+                # Another process may have been first.
+                self._check_free(new)
+                entry = self._entry(name)
+                if entry is None:
+                    raise VoiceNotFoundError(name, [voice.id for voice in self.voices()])
+                renamed = replace(entry, name=new)
+                self._write(renamed, age=self._file_of(name).stat().st_mtime)
+                self._file_of(name).unlink()
+        except OSError as error:
+            raise EngineError(f"the voice {name!r} can't be renamed: {error}") from error
+        return _voice(renamed)
+
+    def _check_free(self, name: str) -> None:
+        if self.language(name) is not None:
+            raise InvalidRequestError(f"there is a voice {name!r} already: choose another name")
 
     def _entry(self, name: str) -> _Entry | None:
         """What a name is for now."""
@@ -281,7 +327,7 @@ class VoiceLibrary(Generic[T]):
         try:
             entry = _Entry(**json.loads(file.read_bytes()))
             whole = self._file_of(entry.name) == file and entry.clip.isalnum()
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError, IsADirectoryError):
             return None
         return entry if whole and isinstance(entry.language, str) else None
 
@@ -300,32 +346,39 @@ class VoiceLibrary(Generic[T]):
         with self._lock:
             if clip in self._recent:
                 self._recent.move_to_end(clip)
-                return self._recent[clip]
+                return self._recent[clip][0]
         what = self._load(self._path_of(clip))
         self._remember(clip, what)
         return what
 
     def _remember(self, clip: str, what: T) -> None:
+        try:
+            size = self._path_of(clip).stat().st_size
+        except OSError:  # it was forgotten meanwhile
+            return
         with self._lock:
-            self._recent[clip] = what
-            self._recent.move_to_end(clip)
-            while len(self._recent) > _IN_MEMORY:
-                self._recent.popitem(last=False)
+            self._drop(clip)
+            self._recent[clip] = what, size
+            self._size += size
+            while self._size > _IN_MEMORY and len(self._recent) > 1:
+                self._drop(next(iter(self._recent)))
+
+    def _drop(self, clip: str) -> None:
+        """Let the memory go of something, if it has that."""
+        _, size = self._recent.pop(clip, (None, 0))
+        self._size -= size
 
     def _keep(self, entry: _Entry, what: T, *, anew: bool) -> None:
         """Write down a voice; whoever is killed on the way leaves all voices whole."""
-        path, file = self._path_of(entry.clip), self._file_of(entry.name)
+        path = self._path_of(entry.clip)
         try:
             with self._changing():
                 if anew or not path.exists():
                     part = path.with_name(f"{entry.clip}.part{self._suffix}")
-                    self._save(what, part)
+                    self._save_into(part, what)
                     part.chmod(0o600)
                     part.replace(path)
-                part = file.with_suffix(".part")
-                part.write_text(json.dumps(asdict(entry)))
-                part.chmod(0o600)
-                part.replace(file)
+                self._write(entry)
         except OSError as error:
             logger.warning("the voice %r isn't kept beyond this process: %s", entry.name, error)
             with self._lock:
@@ -333,6 +386,25 @@ class VoiceLibrary(Generic[T]):
         else:
             with self._lock:
                 self._unkept.pop(entry.name, None)
+        self._remember(entry.clip, what)
+
+    def _save_into(self, path: Path, what: T) -> None:
+        try:
+            self._save(what, path)
+        except OSError:
+            raise
+        except Exception as error:  # an engine's package may have its own for a full disk
+            raise OSError(f"{type(error).__name__}: {error}") from error
+
+    def _write(self, entry: _Entry, age: float | None = None) -> None:
+        """Write down what a name is for, as if at the time ``age``."""
+        file = self._file_of(entry.name)
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(asdict(entry)))
+        part.chmod(0o600)
+        if age is not None:
+            os.utime(part, (age, age))
+        part.replace(file)
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
@@ -347,11 +419,11 @@ class VoiceLibrary(Generic[T]):
     def _sweep(self) -> None:
         """Delete what no name leads to, and what was left behind by whoever was killed."""
         used = {entry.clip for entry in self._entries()}
-        for file in self._learnt.iterdir():
-            if file.name.removesuffix(self._suffix) not in used:
-                file.unlink()
-        for file in self._names.iterdir():
-            if file.suffix != ".json":
+        files = list(self._learnt.iterdir())
+        unused = [file for file in files if file.name.removesuffix(self._suffix) not in used]
+        parts = [file for file in self._names.iterdir() if file.suffix != ".json"]
+        for file in (*unused, *parts):
+            with suppress(OSError):  # such as a folder that somebody put there
                 file.unlink()
 
     def _file_of(self, name: str) -> Path:
@@ -392,3 +464,18 @@ def _voice(entry: _Entry) -> Voice:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+_alive: weakref.WeakSet[VoiceLibrary[Any]] = weakref.WeakSet()
+
+
+def _start_anew() -> None:
+    """In the child of a fork there are no threads, and nobody who would let go of a lock."""
+    for library in list(_alive):
+        library._learning, library._writing = threading.Lock(), threading.Lock()
+        library._lock = threading.Lock()
+        library._size = sum(size for _, size in library._recent.values())
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_anew)
