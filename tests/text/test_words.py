@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_plugins.text.words import count, estimate, spans, units
+from tts_plugins.text import words as module
+from tts_plugins.text.words import count, estimate, spans, speakable, units
 from tts_plugins.types import Word
 
 
@@ -30,6 +33,40 @@ from tts_plugins.types import Word
 )
 def test_words_are_found(text: str, words: list[tuple[int, str]]) -> None:
     assert [tuple(span) for span in spans(text)] == words
+
+
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ก" + "(" * MANY, [(0, 1)]),
+        ("ก" + "." * MANY + "(" * MANY, [(0, 1 + MANY)]),
+        ("(" * MANY + "ก", [(0, MANY + 1)]),
+        ("好" + "(" * MANY + "好", [(0, 1), (1, MANY + 1)]),
+        ("\u0e31" * MANY + "ก" + "\u0e31" * MANY, [(0, 2 * MANY + 1)]),
+        ("ก" + "_(" * MANY, [(0, 1)]),
+    ],
+)
+def test_marks_without_end_are_walked_once(text: str, words: list[tuple[int, int]]) -> None:
+    # Walked again from each mark, they would outlast pytest's timeout many times over.
+    assert [(span.offset, len(span.word)) for span in spans(text)] == words
+
+
+@given(st.text("กเแ\u0e31่好你ーディaé1_([「.,。」)]!\u0301 ", max_size=12))
+def test_walking_once_finds_what_looking_everywhere_finds(text: str) -> None:
+    found = [
+        (token.start() + part.start(), part[0])
+        for token in re.finditer(r"\S+", text)
+        for part in (
+            module._PART.finditer(token[0])
+            if re.search(f"[{module.UNSPACED}]", token[0])
+            else re.finditer(r"\S+", token[0])
+        )
+        if speakable(part[0])
+    ]
+    assert [tuple(span) for span in spans(text)] == found
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,22 @@ def spans(text: str) -> Iterator[Span]:
             if speakable(token[0]):
                 yield Span(token.start(), token[0])
             continue
-        for part in _PART.finditer(token[0]):
+        for part in _parts(token[0]):
             if speakable(part[0]):
                 yield Span(token.start() + part.start(), part[0])
+
+
+def _parts(token: str) -> Iterator[re.Match[str]]:
+    """Each part that may be a word, in one walk: each begins where the one before it ends.
+
+    None begins behind the last letter or digit, where there are only marks: looking for a word in
+    them takes as long as there are marks, squared.
+    """
+    last = next((i for i in reversed(range(len(token))) if token[i].isalnum()), -1)
+    at = 0
+    while at <= last and (part := _PART.match(token, at)):
+        yield part
+        at = part.end()
 
 
 def count(text: str) -> float:
