@@ -204,7 +204,7 @@ def _check_voice(voice: str) -> None:
 
 
 def _check_language(language: str | None) -> None:
-    if language is not None and primary(language) != "en":
+    if language and primary(language) != "en":
         raise InvalidRequestError(
             f"hibari speaks English ('en' or 'en-...'), not {language!r}; "
             "choose an engine for that language"
