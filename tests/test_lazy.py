@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tts_plugins.interruption import Interruption, interruptible
-from tts_plugins.lazy import Lazy
+from tts_plugins.lazy import Latest, Lazy
 
 
 def test_it_is_made_once() -> None:
@@ -68,3 +68,14 @@ def test_those_who_ask_meanwhile_wait_for_it() -> None:
         thread.join(10)
     assert len(made) == 2
     assert made[0] is made[1]
+
+
+def test_only_those_that_were_asked_for_last_are_kept() -> None:
+    lazies = {name: Lazy(partial(str.upper, name)) for name in "abc"}
+    latest = Latest(lazies, 2)
+    assert [latest(name) for name in "abac"] == ["A", "B", "A", "C"]
+    assert [lazy.made for lazy in lazies.values()] == [True, False, True]
+    assert latest("b") == "B"
+    assert [lazy.made for lazy in lazies.values()] == [False, True, True]
+    latest.drop()
+    assert not any(lazy.made for lazy in lazies.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Generic, TypeVar
 
@@ -33,3 +33,34 @@ class Lazy(Generic[T]):
     def drop(self) -> None:
         """Let go of it."""
         self._made = None
+
+
+class Latest(Generic[T]):
+    """Of what is made by name, that which was asked for last; the rest is dropped meanwhile.
+
+    Args:
+        lazies: What there is.
+        most: How many are kept.
+    """
+
+    def __init__(self, lazies: Mapping[str, Lazy[T]], most: int) -> None:
+        self._lazies, self._most = lazies, most
+        self._lock = threading.Lock()
+        self._kept: dict[str, None] = {}
+        """The names of those that are kept, the latest last."""
+
+    def __call__(self, name: str) -> T:
+        made = self._lazies[name]()
+        with self._lock:
+            self._kept.pop(name, None)
+            self._kept[name] = None
+            if len(self._kept) > self._most:
+                oldest = next(iter(self._kept))
+                del self._kept[oldest]
+                self._lazies[oldest].drop()
+        return made
+
+    def drop(self) -> None:
+        """Let go of all."""
+        for lazy in self._lazies.values():
+            lazy.drop()
