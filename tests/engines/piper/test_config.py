@@ -77,6 +77,9 @@ def test_what_may_be_missing_has_a_default(tmp_path: Path) -> None:
     config = read(tmp_path, inference=None, speaker_id_map=None, num_speakers=None, language=None)
     assert (config.noise, config.length, config.noise_w) == (0.667, 1.0, 0.8)
     assert config.speakers == {}
+    scales = {"noise_scale": None, "length_scale": 4}
+    assert read(tmp_path, inference=scales) == read(tmp_path, inference={"length_scale": 4.0})
+    assert read(tmp_path, inference=scales).length == 4.0
 
 
 def test_the_name_of_the_file_may_be_shorter(tmp_path: Path) -> None:
@@ -107,17 +110,38 @@ def test_a_file_that_is_no_json_is_named(tmp_path: Path, content: bytes) -> None
         ({"phoneme_id_map": {}}, "it lacks phoneme_id_map"),
         ({"phoneme_id_map": {"a": ["1"]}}, r"phoneme_id_map has \['1'\] for 'a'"),
         ({"phoneme_type": "pinyin"}, "phoneme_type 'pinyin' isn't supported, only espeak and text"),
+        ({"phoneme_type": "x" * 999}, r"phoneme_type 'x+\.\.\.x+' isn't supported"),
         ({"phoneme_type": "espeak"}, "it lacks espeak.voice"),
         ({"phoneme_type": "espeak", "espeak": {"voice": 3}}, "it lacks espeak.voice"),
         ({"inference": {"noise_w": "loud"}}, "inference.noise_w is 'loud'"),
         ({"num_speakers": "two"}, "num_speakers is 'two'"),
-        ({"num_speakers": 2, "speaker_id_map": {"a": "b"}}, "speakers without a number"),
+        ({"num_speakers": 10**9}, "num_speakers is 1000000000, not an int from 0 to 10000"),
+        ({"num_speakers": -3}, "num_speakers is -3, not an int from 0"),
+        ({"num_speakers": True}, "num_speakers is True"),
+        (
+            {"num_speakers": 2, "speaker_id_map": {"a": "b"}},
+            "speaker_id_map has a speaker 'a' that is 'b', not an int from 0 to 9999",
+        ),
+        ({"num_speakers": 2, "speaker_id_map": {"a": 10**400}}, r"'a' that is 10+\.\.\.0+, not"),
+        ({"phoneme_id_map": {"a": [10**30]}}, r"phoneme_id_map has \[10+\] for 'a', not an int"),
+        ({"phoneme_id_map": {"a": 65_536}}, "phoneme_id_map has 65536 for 'a', not an int"),
+        ({"phoneme_id_map": {"a": [-1]}}, r"phoneme_id_map has \[-1\] for 'a'"),
+        ({"phoneme_id_map": {"a": [1] * 5}}, r"has \[1, 1, 1, 1, 1\] for 'a', .*or 4 of these"),
+        ({"phoneme_map": {"a": ["b"] * 99}}, "phoneme_map has 'b+...b+' for 'a', not 4 at most"),
+        ({"phoneme_map": {"a": "b" * 10**6}}, "phoneme_map has 'b+...b+' for 'a', not 4 at most"),
+        ({"inference": {"length_scale": 1e30}}, r"inference.length_scale is 1e\+30, not a number"),
+        ({"inference": {"length_scale": -3}}, "length_scale is -3, not a number from 0.25 to 4"),
+        ({"inference": {"length_scale": 0}}, "length_scale is 0, not a number from 0.25 to 4"),
+        ({"inference": {"length_scale": 10**400}}, r"length_scale is 10+\.\.\.0+, not a number"),
+        ({"inference": {"noise_scale": 1e38}}, r"noise_scale is 1e\+38, not a number from 0 to 2"),
+        ({"inference": {"noise_w": float("nan")}}, "noise_w is nan, not a number from 0 to 2"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(EngineError, match=f"doesn't describe a voice of Piper: .*{reason}") as e:
         read(tmp_path, **changes)
     assert "\n" not in str(e.value)
+    assert len(str(e.value)) < len(str(tmp_path)) + 300
 
 
 def test_another_json_is_no_description(tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ def test_what_it_lacks_is_left_out_and_told() -> None:
     assert scripts == {"CJK"}
 
 
+def test_a_word_is_of_the_piece_in_which_it_begins() -> None:
+    pieces, _ = read(f"one. {'x' * 500} two. three")
+    words = [[mark.text for mark in piece.marks] for piece in pieces]
+    assert words == [["one."], ["x" * 500], ["two."], ["three"]]
+
+
 def test_an_endless_text_is_cut_between_words() -> None:
     text = "word " * 400
     pieces, _ = read(text)

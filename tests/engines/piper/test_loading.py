@@ -28,8 +28,8 @@ def spoken(speaker: StreamedSpeaker | WholeSpeaker) -> Samples:
 def test_a_voice_that_can_be_cut_is_streamed_without_a_word(
     tiny_voice: Path, tiny_choir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not load(tiny_voice, IDS).speakers
-    assert load(tiny_choir, IDS).speakers
+    assert isinstance(load(tiny_voice, IDS), StreamedSpeaker)
+    assert isinstance(load(tiny_choir, IDS), StreamedSpeaker)
     assert caplog.records == []
 
 
@@ -115,15 +115,34 @@ def test_a_choir_that_can_not_be_cut_is_told_who_speaks(
 ) -> None:
     monkeypatch.setattr("tts_plugins.engines.piper.loading._LEAST_SNR", 400.0)
     whole = load(tiny.write(tmp_path / "choir.onnx", tiny.voice(2)), IDS)
-    assert whole.speakers
+    assert isinstance(whole, WholeSpeaker)
+    manner = Manner(0.667, 1.0, 0.8, speaker=1)
     speech = whole.speak(
-        IDS,
-        Sounding(0, len(IDS), True),
-        Manner(0.667, 1.0, 0.8, speaker=1),
-        np.random.default_rng(0),
-        tiny.RATE,
+        IDS, Sounding(0, len(IDS), True), manner, np.random.default_rng(0), tiny.RATE
     )
     assert len(next(speech.chunks)) > 10 * tiny.HOP
+
+
+@pytest.mark.parametrize("shape", [(35, 8), (1, 8, 3), (8, 4, 1), (1, 4, 7)])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_give_no_sound_are_told_with_their_file(
+    tmp_path: Path, shape: tuple[int, ...], value: float
+) -> None:
+    model = tiny.damaged(tiny.voice(), shape, value)
+    with pytest.raises(EngineError) as raised:
+        load(tiny.write(tmp_path / "voice.onnx", model), IDS)
+    assert str(raised.value) == (
+        f"{tmp_path / 'voice.onnx'}: the voice gives no sound: its file is damaged; get it again"
+    )
+
+
+def test_a_voice_that_would_not_end_is_damaged(tmp_path: Path) -> None:
+    model = tiny.voice()
+    (tanh,) = [n for n in model.graph.node if n.op_type == "Tanh"][:1]
+    tanh.op_type = "Abs"  # or the durations of these networks are bounded
+    path = tiny.write(tmp_path / "voice.onnx", tiny.damaged(model, (1, 8, 3), 40.0))
+    with pytest.raises(EngineError, match=r"voice.onnx: the voice gives no sound"):
+        load(path, IDS)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

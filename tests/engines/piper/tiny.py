@@ -227,3 +227,16 @@ def fed_noise(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
         new.graph.input.append(info)
         new.graph.node.remove(node)
     return new, [node.output[0] for node in random]
+
+
+def damaged(
+    model: onnx.ModelProto, shape: tuple[int, ...], value: float, at: int = 0
+) -> onnx.ModelProto:
+    """The same network, but for one number in its first weight of that shape."""
+    new = onnx.ModelProto()
+    new.CopyFrom(model)
+    weight = next(each for each in new.graph.initializer if tuple(each.dims) == shape)
+    values = numpy_helper.to_array(weight).copy()
+    values.flat[at] = value
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    return new

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import reprlib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from tts_plugins.errors import EngineError
+from tts_plugins.options import Bounds
 
 _BEGIN, _END, _PAD = "^", "$", "_"
 _KINDS = ("espeak", "text")
 _DEFAULTS = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8}
+SCALES = {
+    "length_scale": Bounds(0.25, 4.0),
+    "noise_scale": Bounds(0.0, 2.0),
+    "noise_w": Bounds(0.0, 2.0),
+}
+"""How a voice may be spoken, whether its file or a request says so."""
+
+_RATE = Bounds(1_000, 192_000, whole=True)
+_COUNT = Bounds(0, 10_000, whole=True)
+"""Of speakers: the voices with most have a thousand."""
+_NUMBER = Bounds(0, 9_999, whole=True)
+"""Of a speaker."""
+_ID = Bounds(0, 65_535, whole=True)
+"""Of a phoneme: voices have 256 at most, but for those of languages with syllables as letters."""
+_MOST = 4
+"""Ids of a phoneme, and phonemes that stand for one: mostly there is one. The network's memory
+grows with the square of all ids of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +120,13 @@ def _parse(fields: Any) -> Config:
         raise _WrongError("it is no object")
     kind = str(fields.get("phoneme_type") or "espeak").lower()
     if kind not in _KINDS:
-        raise _WrongError(f"phoneme_type {kind!r} isn't supported, only {' and '.join(_KINDS)}")
+        raise _WrongError(
+            f"phoneme_type {_short(kind)} isn't supported, only {' and '.join(_KINDS)}"
+        )
     espeak = _dict(fields, "espeak").get("voice") or ""
     if kind == "espeak" and not (espeak and isinstance(espeak, str)):
         raise _WrongError("it lacks espeak.voice")
-    inference = _DEFAULTS | {
-        name: value
-        for name, value in _dict(fields, "inference").items()
-        if name in _DEFAULTS and value is not None
-    }
+    inference = _dict(fields, "inference")
     return Config(
         sample_rate=_rate(_dict(fields, "audio").get("sample_rate")),
         kind=kind,
@@ -119,9 +135,9 @@ def _parse(fields: Any) -> Config:
         ids=_ids(fields.get("phoneme_id_map")),
         respelt=_respelt(_dict(fields, "phoneme_map")),
         speakers=_speakers(fields),
-        noise=_amount("noise_scale", inference),
-        length=_amount("length_scale", inference) or 1.0,
-        noise_w=_amount("noise_w", inference),
+        noise=_scale("noise_scale", inference),
+        length=_scale("length_scale", inference),
+        noise_w=_scale("noise_w", inference),
     )
 
 
@@ -131,9 +147,7 @@ def _dict(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _rate(rate: Any) -> int:
-    if not isinstance(rate, int) or isinstance(rate, bool) or not 1_000 <= rate <= 192_000:
-        raise _WrongError(f"audio.sample_rate is {rate!r}")
-    return rate
+    return int(_checked("audio.sample_rate", rate, _RATE))
 
 
 def _ids(table: Any) -> dict[str, tuple[int, ...]]:
@@ -142,27 +156,34 @@ def _ids(table: Any) -> dict[str, tuple[int, ...]]:
     ids: dict[str, tuple[int, ...]] = {}
     for phoneme, given in table.items():
         numbers = given if isinstance(given, list) else [given]
-        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers):
-            raise _WrongError(f"phoneme_id_map has {given!r} for {phoneme!r}")
+        if len(numbers) > _MOST or not all(map(_ID.allow, numbers)):
+            raise _WrongError(
+                f"phoneme_id_map has {_short(given)} for {_short(phoneme)}, not {_ID}, "
+                f"or {_MOST} of these at most"
+            )
         ids[unicodedata.normalize("NFD", phoneme) if len(phoneme) > 1 else phoneme] = tuple(numbers)
     return ids
 
 
 def _respelt(table: Mapping[str, Any]) -> dict[str, str]:
-    return {
+    respelt = {
         phoneme: "".join(parts)
         for phoneme, parts in table.items()
         if isinstance(parts, list | str) and all(isinstance(part, str) for part in parts)
     }
+    for phoneme, parts in respelt.items():
+        if len(parts) > _MOST:
+            raise _WrongError(
+                f"phoneme_map has {_short(parts)} for {_short(phoneme)}, not {_MOST} at most"
+            )
+    return respelt
 
 
 def _speakers(fields: Mapping[str, Any]) -> dict[str, int]:
-    count = fields.get("num_speakers") or 1
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise _WrongError(f"num_speakers is {count!r}")
+    count = int(_checked("num_speakers", fields.get("num_speakers") or 1, _COUNT))
     named = _dict(fields, "speaker_id_map")
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in named.values()):
-        raise _WrongError("speaker_id_map has speakers without a number")
+    for name, number in named.items():
+        _checked(f"speaker_id_map has a speaker {_short(name)} that", number, _NUMBER)
     if count <= 1:
         return {}
     return dict(sorted(named.items(), key=lambda each: int(each[1]))) or {
@@ -170,11 +191,22 @@ def _speakers(fields: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _amount(name: str, fields: Mapping[str, Any]) -> float:
-    value = fields[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _WrongError(f"inference.{name} is {value!r}")
+def _scale(name: str, fields: Mapping[str, Any]) -> float:
+    value = fields.get(name)
+    if value is None:
+        return _DEFAULTS[name]
+    return _checked(f"inference.{name}", value, SCALES[name])
+
+
+def _checked(name: str, value: Any, bounds: Bounds) -> float:
+    if not bounds.allow(value):
+        raise _WrongError(f"{name} is {_short(value)}, not {bounds}")
     return float(value)
+
+
+def _short(value: Any) -> str:
+    """As it stands there, but in a line, however long it is."""
+    return reprlib.repr(value)
 
 
 def _language(code: Any, espeak: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tts_plugins.audio.level import FAINT, first_above
 from tts_plugins.devices import CPU, cores, providers
-from tts_plugins.engines.piper.config import Config
+from tts_plugins.engines.piper.config import SCALES, Config
 from tts_plugins.engines.piper.files import VoiceFile, find
 from tts_plugins.engines.piper.letters import LettersReader
 from tts_plugins.engines.piper.loading import load
@@ -24,7 +24,8 @@ from tts_plugins.errors import (
     UnspeakableTextError,
     VoiceNotFoundError,
 )
-from tts_plugins.lazy import Lazy
+from tts_plugins.interruption import interrupted
+from tts_plugins.lazy import Latest, Lazy
 from tts_plugins.network.session import UNRUNNABLE
 from tts_plugins.options import SEED, Bounds, Options, check_speed, primary
 from tts_plugins.phonemes.pronounced import Pronounced, Reader
@@ -37,13 +38,12 @@ logger = logging.getLogger(__name__)
 
 _SLOWEST, _FASTEST = 0.25, 4.0
 _OPTIONS = {
-    "length_scale": Bounds(0.25, 4.0),
-    "noise_scale": Bounds(0.0, 2.0),
-    "noise_w": Bounds(0.0, 2.0),
-    "noise_w_scale": Bounds(0.0, 2.0),
+    **SCALES,
+    "noise_w_scale": SCALES["noise_w"],
     "seed": SEED,
 }
 """Piper has two names for the noise of durations."""
+_SETTINGS = {"seed": SEED, "most_loaded": Bounds(1, whole=True)}
 _ONSET = 0.008
 """Seconds kept before the first sample that isn't faint, in which a sound may begin softly."""
 _NOTHING = 0.02
@@ -62,6 +62,8 @@ class PiperEngine:
     as Piper has them, and ``seed``, an int that makes the audio repeatable.
 
     Loading takes a second or two: construct it before the first caller, and off the event loop.
+    Other voices than the default are loaded by who first asks for them, and whoever else does so
+    meanwhile waits, each on a worker: say a word with those that callers will ask for, beforehand.
     One engine serves any number of streams and threads.
 
     Args:
@@ -72,6 +74,8 @@ class PiperEngine:
         device: ``cpu``, ``cuda``, ``coreml``, ``dml``, or ONNX Runtime's names of providers, the
             best first.
         seed: For requests without one of their own.
+        most_loaded: Voices of a folder that are kept in memory, mostly 150 MB each: the latest ones
+            that were asked for. Another is loaded anew.
 
     Raises:
         VoiceNotFoundError: There is no such voice.
@@ -90,11 +94,15 @@ class PiperEngine:
         voice: str | None = None,
         device: str | Sequence[str] = "cpu",
         seed: int | None = None,
+        most_loaded: int = 8,
     ) -> None:
         where = providers(device)
-        self._seed = Options("piper", {"seed": seed}, _OPTIONS).whole("seed")
+        given = Options("piper", {"seed": seed, "most_loaded": most_loaded}, _SETTINGS)
+        self._seed = given.whole("seed")
         self._files = find(model)
-        self._voices = {name: Lazy(partial(_load, f, where)) for name, f in self._files.items()}
+        self._voices = Latest(
+            {name: Lazy(partial(_load, f, where)) for name, f in self._files.items()}, most_loaded
+        )
         self._ids = {each.id: each for name, f in self._files.items() for each in _ids(name, f)}
         self._default = self._find(next(iter(self._ids)) if voice is None else voice)
         self._unread = Unread()
@@ -102,7 +110,7 @@ class PiperEngine:
         self._closed = False
         self.workers = cores() if where == CPU else 1
         self.sample_rate = self._files[self._default.name].config.sample_rate
-        self._voices[self._default.name]()
+        self._voices(self._default.name)
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speak, one chunk per step: 0.2 s of audio first, later 0.4 s.
@@ -115,7 +123,7 @@ class PiperEngine:
                 another language.
             VoiceNotFoundError: There is no such voice.
             UnspeakableTextError: Nothing in the text can be read aloud.
-            EngineError: The voice can't be loaded.
+            EngineError: The voice can't be loaded, or gives no sound.
 
         Warns:
             UnreadableTextWarning: Part of the text is in a script that the voice can't read.
@@ -128,11 +136,14 @@ class PiperEngine:
         options = Options("piper", request.options, _OPTIONS)
         manner = _manner(options, request.speed, config, known.speaker)
         rng = np.random.default_rng(options.whole("seed", self._seed))
-        voice = self._voices[known.name]()
+        voice = self._voices(known.name)
         utterance = _Utterance(voice, manner, rng)
 
         unread = self._unread.request(partial(_cannot_read, known.id))
         for pronounced in voice.reader.read(request.text, unread):
+            # A step may go through a book of which nothing is heard.
+            if interrupted():
+                return
             unread.tell()
             yield from utterance.say(pronounced)
         unread.tell()
@@ -149,8 +160,7 @@ class PiperEngine:
     def close(self) -> None:
         """Let go of the networks. Streams that are open may go on to their end."""
         self._closed = True
-        for lazy in self._voices.values():
-            lazy.drop()
+        self._voices.drop()
 
     def _find(self, voice: str) -> _Known:
         """A voice by its id; the first speaker by that of the file."""
@@ -176,7 +186,7 @@ class _Known:
     name: str
     """Stem of its file."""
     language: str
-    speaker: int | None
+    speaker: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +279,10 @@ def _ids(name: str, file: VoiceFile) -> Iterator[_Known]:
     for speaker, number in file.config.speakers.items():
         yield _Known(f"{name}#{speaker}", name, language, number)
     if not file.config.speakers:
-        yield _Known(name, name, language, None)
+        yield _Known(name, name, language, 0)
 
 
-def _manner(options: Options, speed: float, config: Config, speaker: int | None) -> Manner:
+def _manner(options: Options, speed: float, config: Config, speaker: int) -> Manner:
     """How a request wants to be spoken.
 
     Raises:
@@ -290,7 +300,7 @@ def _manner(options: Options, speed: float, config: Config, speaker: int | None)
 
 
 def _check_language(language: str | None, known: _Known) -> None:
-    if language is None or known.language == "und":
+    if not language or known.language == "und":
         return
     if primary(language) != primary(known.language):
         raise InvalidRequestError(

@@ -31,8 +31,12 @@ class LettersReader:
         """The text in pieces of about 400 letters at most, and ``[word](/ipa/)`` as the word."""
         text = MARKUP.sub(_shown, text)
         words = [Mark(word, offset) for offset, word in spans(text)]
+        at = 0
         for begin, end in _pieces(text):
-            marks = [mark for mark in words if begin <= mark.offset < end]
+            since = at
+            while at < len(words) and words[at].offset < end:
+                at += 1
+            marks = words[since:at]
             phonemes = ""
             places: list[int] = []
             for character in text[begin:end]:

@@ -17,6 +17,7 @@ from tts_plugins.engines.piper.graph import INPUTS, SPEAKER, Parts, cut
 from tts_plugins.engines.piper.resumable import ResumableNetwork
 from tts_plugins.engines.piper.speaker import (
     Manner,
+    NoSoundError,
     Speaker,
     StreamedSpeaker,
     WholeSpeaker,
@@ -74,6 +75,8 @@ def load(path: Path, ids: Sequence[int], *, providers: Sequence[str] = CPU) -> S
         _check_place(text, providers)
         least = _LEAST_SNR if tuple(providers) == CPU else _LEAST_ELSEWHERE
         _check(speaker, parts, ids, least)
+    except NoSoundError as error:
+        raise EngineError(f"{path}: {error}") from error
     except _UNFIT as error:
         whole = _whole(path, providers)
         logger.warning(
@@ -107,7 +110,7 @@ def _read(path: Path) -> onnx.ModelProto:
 def _check(speaker: StreamedSpeaker, parts: Parts, ids: Sequence[int], least: float) -> None:
     """Compare what comes in pieces to what the network as it was makes of the same noise."""
     ids = (list(ids) * _TRIAL_IDS)[:_TRIAL_IDS]
-    manner = Manner(0.667, 1.0, 0.8, 0 if speaker.speakers else None)
+    manner = Manner(0.667, 1.0, 0.8)
     prior = speaker.predict(ids, manner, np.random.default_rng(0))
     total = int(prior.durations.sum())
     if prior.means.shape != (len(ids), parts.text_layout.channels) or total < len(ids) // 4:

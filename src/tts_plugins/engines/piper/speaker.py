@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tts_plugins.engines.piper.graph import INPUTS, SPEAKER, TextLayout
 from tts_plugins.engines.piper.resumable import ResumableNetwork
+from tts_plugins.errors import EngineError
 from tts_plugins.network.session import Network
 from tts_plugins.types import Samples
 
@@ -28,6 +29,8 @@ _PAUSE = 0.16
 """Seconds of silence kept after a sentence, at most: about what a voice makes itself."""
 _JOINT = 0.05
 """Seconds of silence kept after a piece of a sentence."""
+_LONGEST = 10_000
+"""Frames of an id, at most: two minutes."""
 _FLOW_CHUNK = 64
 """Frames that flow together once the first chunk is out: it reads all of its weights each time."""
 
@@ -42,8 +45,8 @@ class Manner:
     """Ratio to the voice's natural durations."""
     noise_w: float
     """Standard deviations of what is varied in the durations."""
-    speaker: int | None = None
-    """Which of the voice's speakers says it, if it has several."""
+    speaker: int = 0
+    """Which of the voice's speakers says it; a network that has but one may ask all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +95,15 @@ class Speech:
     """``None`` when the network doesn't tell."""
 
 
-class Speaker(Protocol):
-    """A network that speaks ids."""
+class NoSoundError(EngineError):
+    """The network gives numbers that are none, as with weights that are damaged."""
 
-    @property
-    def speakers(self) -> bool:
-        """Whether it has to be told which of its speakers speaks."""
-        ...
+    def __init__(self) -> None:
+        super().__init__("the voice gives no sound: its file is damaged; get it again")
+
+
+class Speaker(Protocol):
+    """A network that speaks ids. It raises NoSoundError when the ids give none."""
 
     def speak(
         self,
@@ -130,7 +135,6 @@ class StreamedSpeaker:
         self._flow, self._decoder = flow, decoder
         self.hop = decoder.layout.rate
         """Samples in a frame."""
-        self.speakers = SPEAKER in text.inputs
 
     def speak(
         self,
@@ -164,7 +168,12 @@ class StreamedSpeaker:
         durations, means, spreads = self._text.run(
             names, {name: feeds[name] for name in self._text.inputs}
         )
-        return Prior(durations.reshape(-1).astype(np.int64), means[0], np.exp(spreads[0]))
+        durations = _numbers(durations.reshape(-1))
+        if durations.min() < 0 or durations.max() > _LONGEST:
+            raise NoSoundError
+        with np.errstate(over="ignore"):  # what is then infinite is none of the numbers
+            deviations = _numbers(np.exp(spreads[0]))
+        return Prior(durations.astype(np.int64), _numbers(means[0]), deviations)
 
     def decode(
         self,
@@ -201,7 +210,7 @@ class StreamedSpeaker:
             samples = samples[0, 0, surplus : surplus + left]
             surplus = 0
             left -= len(samples)
-            yield samples
+            yield _numbers(samples)
 
 
 class WholeSpeaker:
@@ -209,7 +218,6 @@ class WholeSpeaker:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self.speakers = SPEAKER in network.inputs
 
     def speak(
         self,
@@ -228,7 +236,7 @@ class WholeSpeaker:
                 for name, info in self._network.inputs.items()
             }
             samples, *_ = self._network.run(None, feeds)
-            yield samples.reshape(-1).astype(np.float32)
+            yield _numbers(samples.reshape(-1).astype(np.float32))
 
         return Speech(chunks(), None)
 
@@ -319,4 +327,11 @@ def network_input(ids: Sequence[int], manner: Manner) -> dict[str, Any]:
 
 
 def _others(manner: Manner) -> dict[str, NDArray[Any]]:
-    return {} if manner.speaker is None else {SPEAKER: np.array([manner.speaker], np.int64)}
+    return {SPEAKER: np.array([manner.speaker], np.int64)}
+
+
+def _numbers(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``values``, which have to be finite."""
+    if not np.isfinite(values).all():
+        raise NoSoundError
+    return values
