@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from onnx import TensorProto
 from tests.engines.kokoro.models import kokoro, make_folder, npz, styles
 from tests.hearing import pitch
 from tts_plugins.audio.wav import wav_file
-from tts_plugins.engines.kokoro import KokoroEngine
+from tts_plugins.engines.kokoro import KokoroEngine, readers
+from tts_plugins.engines.kokoro import voices as files
 from tts_plugins.errors import (
     EngineError,
     InvalidRequestError,
@@ -27,7 +28,8 @@ from tts_plugins.errors import (
     UnspeakableTextError,
     VoiceNotFoundError,
 )
-from tts_plugins.phonemes.pronounced import Reader
+from tts_plugins.interruption import Interruption
+from tts_plugins.phonemes.pronounced import Pronounced, Reader
 from tts_plugins.phonemes.unread import Unread
 from tts_plugins.registry import open_engine
 from tts_plugins.scheduler import Scheduler
@@ -248,6 +250,16 @@ def test_a_language_that_cant_be_read_is_refused(engine: KokoroEngine) -> None:
         speak(engine, "Hallo.", options={"lang_code": "z"})
 
 
+def test_japanese_voices_alone_say_what_they_need_and_read_english_when_told(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_has", lambda module: module != "pyopenjtalk")
+    (tmp_path / "v.npz").write_bytes(npz(jf_alpha=styles(1.0)))
+    with pytest.raises(InvalidRequestError, match=r"`pip install pyopenjtalk-plus`; or have its"):
+        speak(KokoroEngine(folder, tmp_path / "v.npz", threads=1), "Hello.")
+    assert speak(KokoroEngine(folder, tmp_path / "v.npz", threads=1, language="en"), "Hello.")
+
+
 def test_options_are_kokoro_fastapis(engine: KokoroEngine) -> None:
     plain = samples_of(speak(engine, "A."))
     louder = samples_of(speak(engine, "A.", options={"volume_multiplier": 2, "lang_code": "a"}))
@@ -271,6 +283,35 @@ def test_a_wrong_option_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=complaint):
         speak(engine, "A.", options=options)
+
+
+class Silent:
+    """A reader that finds nothing to be heard, and does something before each reading."""
+
+    def __init__(self, readings: int = 1, before: Callable[[int], None] = lambda _: None) -> None:
+        self._readings, self._before = readings, before
+
+    def read(self, text: str, unreadable: Callable[[str], None]) -> Iterator[Pronounced]:
+        for n in range(self._readings):
+            self._before(n)
+            yield Pronounced("", (), ())
+
+
+def test_a_text_without_a_sound_isnt_read_on_for_nobody(
+    engine: KokoroEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interruption = Interruption()
+    begun: list[int] = []
+
+    def before(reading: int) -> None:
+        begun.append(reading)
+        if reading == 2:
+            interruption.interrupt()
+
+    monkeypatch.setattr(engine._readers, "get", lambda _: Silent(100, before))
+    with interruption.concerns():
+        assert speak(engine, "[[" * 10_000) == []
+    assert begun == [0, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "😀", "- — -"])
@@ -333,6 +374,38 @@ def test_a_blend_is_kept_under_a_name(folder: Path, tmp_path: Path) -> None:
             speak(engine, "A.", voice=voice)
 
 
+def test_what_another_process_forgets_or_learns_anew_is_so_within_a_blend(
+    folder: Path, tmp_path: Path
+) -> None:
+    engine, other = (KokoroEngine(folder, threads=1, voices_dir=tmp_path) for _ in range(2))
+    engine.clone("host", "am_three(1)")
+    assert hertz(engine, "host+af_one") == pytest.approx(300, abs=3)
+    other.clone("host", "af_one(1)")
+    assert hertz(engine, "host+af_one") == pytest.approx(200, abs=3)
+    other.forget("host")
+    with pytest.raises(VoiceNotFoundError, match="no voice 'host'"):
+        speak(engine, "A.", voice="host+af_one")
+
+
+def test_to_speak_with_a_clone_doesnt_list_all_clones(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = KokoroEngine(folder, threads=1, voices_dir=tmp_path)
+    engine.clone("ef_host", "am_three(1)")
+    monkeypatch.setattr(engine._library, "voices", lambda: pytest.fail("it read all names"))
+    asked: list[str] = []
+
+    def get(letter: str) -> Reader:
+        asked.append(letter)
+        return Silent()
+
+    monkeypatch.setattr(engine._readers, "get", get)
+    for voice in ("ef_host", "ef_host+af_one"):
+        with pytest.raises(UnspeakableTextError):
+            speak(engine, "A.", voice=voice)
+    assert asked == ["a", "a"], "a blend that was cloned keeps the language of its first voice"
+
+
 def test_a_recording_is_refused(engine: KokoroEngine, tmp_path: Path) -> None:
     clip = AudioChunk(np.zeros(24_000, np.float32), 24_000)
     (tmp_path / "clip.wav").write_bytes(wav_file(clip))
@@ -358,6 +431,30 @@ def test_other_references_that_make_no_voice_are_refused(
         engine.clone("af_one", "am_three")
     with pytest.raises(InvalidRequestError, match="printable characters"):
         engine.clone(" ", "am_three")
+    with pytest.raises(VoiceNotFoundError, match="no voice 'xxxx"):
+        engine.clone("mine", "x" * 10_000)
+    with pytest.raises(InvalidRequestError, match=r"can't read .*File name too long"):
+        engine.clone("mine", Path("x" * 10_000))
+    with pytest.raises(InvalidRequestError, match=r"can't read .*null byte"):
+        engine.clone("mine", Path("x\0y"))
+
+
+def test_a_file_that_is_no_voice_by_its_size_isnt_read_to_its_end(
+    engine: KokoroEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MOST_BYTES", 1 << 20)
+    (tmp_path / "disk.bin").write_bytes(b"\0" * ((1 << 20) + 1))
+    with pytest.raises(InvalidRequestError, match="from this: it is larger than 1 MB; it learns"):
+        engine.clone("mine", tmp_path / "disk.bin")
+
+
+def test_a_damaged_clone_is_told_with_the_remedy(folder: Path, tmp_path: Path) -> None:
+    KokoroEngine(folder, threads=1, voices_dir=tmp_path).clone("mine", npz(x=styles(2.5)))
+    (kept,) = tmp_path.rglob("learnt/*.npy")
+    kept.write_bytes(kept.read_bytes()[:5000])
+    engine = KokoroEngine(folder, threads=1, voices_dir=tmp_path)
+    with pytest.raises(EngineError, match=r"voice 'mine' can't be read from .*; clone it again"):
+        speak(engine, "A.", voice="mine")
 
 
 def test_a_closed_engine_says_so_and_its_streams_end_by_themselves(folder: Path) -> None:

