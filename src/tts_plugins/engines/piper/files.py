@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def _folder(folder: Path) -> dict[str, VoiceFile]:
     return found
 
 
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Nothing but errors from a logger."""
+    theirs = logging.getLogger(name)
+    before = theirs.level
+    theirs.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        theirs.setLevel(before)
+
+
 def _downloaded(name: str, match: re.Match[str]) -> Path:
     """A voice of the hub, in the hub's cache on this machine."""
     if importlib.util.find_spec("huggingface_hub") is None:
@@ -95,10 +108,10 @@ def _downloaded(name: str, match: re.Match[str]) -> Path:
     def fetched(each: str) -> Path:
         # What is there already is taken as it is, so that a voice speaks without a network.
         there = huggingface_hub.try_to_load_from_cache(REPOSITORY, each)
-        path = (
-            there if isinstance(there, str) else huggingface_hub.hf_hub_download(REPOSITORY, each)
-        )
-        return Path(path)
+        if isinstance(there, str):
+            return Path(there)
+        with _quiet("huggingface_hub"):  # it tells of each try, and the error of the last
+            return Path(huggingface_hub.hf_hub_download(REPOSITORY, each))
 
     try:
         fetched(f"{file}.json")
