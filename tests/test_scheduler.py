@@ -694,6 +694,33 @@ async def test_an_engine_that_learns_voices_does_so_through_its_scheduler(tmp_pa
     await scheduler.aclose()
 
 
+async def test_an_engine_that_renames_voices_does_so_through_its_scheduler(tmp_path: Path) -> None:
+    scheduler = Scheduler(Parrot(tmp_path))
+    assert scheduler.can_rename
+    await scheduler.clone("mai", recording(330))
+    assert await scheduler.rename("mai", "anh") == Voice("anh", "und", "cloned")
+    assert [voice.id for voice in await scheduler.voices()] == ["own", "anh"]
+    with pytest.raises(InvalidRequestError, match="of its own: choose another name"):
+        await scheduler.rename("anh", "own")
+    with pytest.raises(VoiceNotFoundError):
+        await scheduler.rename("mai", "zoe")
+    await scheduler.aclose()
+
+    class Unable(SpyEngine):
+        def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
+            raise NotImplementedError
+
+        def forget(self, voice: str) -> None:
+            raise NotImplementedError
+
+    unable = Scheduler(Unable())
+    assert unable.can_clone
+    assert not unable.can_rename
+    with pytest.raises(InvalidRequestError, match="Unable can't rename voices"):
+        await unable.rename("mai", "anh")
+    await unable.aclose()
+
+
 async def test_an_engine_that_cannot_learn_says_so() -> None:
     class NotThisModel(Parrot):
         can_clone = False

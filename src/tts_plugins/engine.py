@@ -63,7 +63,9 @@ class VoiceCloner(Protocol):
     """An engine that can learn a voice from a recording.
 
     It lists the voice by the id that it gave it. One that can unlearn it as well has an
-    ``async def forget(self, voice: str) -> None``.
+    ``async def forget(self, voice: str) -> None``. One that can call it otherwise, by a name that
+    none has yet, has an ``async def rename(self, voice: str, new: str) -> Voice``, and may say
+    by an attribute ``can_rename`` that it can't after all.
     """
 
     async def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice:
@@ -83,7 +85,7 @@ class BlockingCloner(Protocol):
 
     It lists the voice by the name that it gave it. Both block, on threads of their own, and while
     other threads speak. An attribute ``can_clone`` says so of one that can't with the model that it
-    has.
+    has. One that can call a voice otherwise has a ``rename(voice: str, new: str) -> Voice``.
     """
 
     def clone(self, name: str, reference: Reference, *, transcript: str = "") -> Voice: ...

@@ -203,6 +203,26 @@ class Scheduler:
         with _as_engine_errors():
             await asyncio.to_thread(engine.forget, voice)
 
+    @property
+    def can_rename(self) -> bool:
+        """Whether the engine gives other names to the voices that it learnt."""
+        return self.can_clone and hasattr(self._engine, "rename")
+
+    async def rename(self, voice: str, new: str) -> Voice:
+        """Have the engine call a voice that it learnt otherwise.
+
+        Raises:
+            VoiceNotFoundError: If it learnt none of that name.
+            InvalidRequestError: If it can't, or the new name can't be one, or is taken.
+            EngineError: If it fails.
+        """
+        engine = self._cloner()
+        rename: Callable[[str, str], Voice] | None = getattr(engine, "rename", None)
+        if rename is None:
+            raise InvalidRequestError(f"{type(engine).__name__} can't rename voices")
+        with _as_engine_errors():
+            return await asyncio.to_thread(rename, voice, new)
+
     def _cloner(self) -> BlockingCloner:
         if not (isinstance(self._engine, BlockingCloner) and self.can_clone):
             raise InvalidRequestError(f"{type(self._engine).__name__} can't clone voices")

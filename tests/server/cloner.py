@@ -69,6 +69,10 @@ class Mimic:
     async def forget(self, voice: str) -> None:
         del self.pitches[voice]
 
+    async def rename(self, voice: str, new: str) -> Voice:
+        self.pitches[new] = self.pitches.pop(voice)
+        return Voice(new, "und")
+
 
 class Parrot:
     """A Mimic as a BlockingEngine, which keeps what it has learnt.
@@ -105,6 +109,9 @@ class Parrot:
 
     def forget(self, voice: str) -> None:
         self._library.forget(voice)
+
+    def rename(self, voice: str, new: str) -> Voice:
+        return self._library.rename(voice, new, taken=["own"])
 
     def close(self) -> None:
         pass

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.cloner import Mimic
+from tests.server.cloner import Mimic, recording
 from tts_plugins.errors import InvalidRequestError, RemoteError
 from tts_plugins.server.engines import Engines, Hosted, named
+from tts_plugins.server.refusals import RefusedError
 from tts_plugins.types import SynthesisRequest, Voice
 
 
@@ -64,9 +65,9 @@ class Lists(Mimic):
         return await super().voices()
 
 
-async def taken(hosted: Hosted, voice: str) -> str | None:
+async def taken(hosted: Hosted, voice: str | None, caller: str = "-") -> str | None:
     """What the engine is asked for."""
-    request, _ = await hosted.request(SynthesisRequest("Hi.", voice=voice), "-")
+    request, _ = await hosted.request(SynthesisRequest("Hi.", voice=voice), caller)
     return request.voice
 
 
@@ -170,6 +171,56 @@ async def test_an_engine_that_was_opened_by_its_name_is_named_in_the_remedy(
         await engines.open(warm=False)
         with pytest.raises(InvalidRequestError, match="--engine hibari --voice emma"):
             await taken(engines.find(None), "emma")
+
+
+async def test_a_voice_gets_a_new_name_from_its_engine_or_none() -> None:
+    class Unable(Mimic):
+        rename = None  # type: ignore[assignment]
+
+    class Unwilling(Mimic):
+        can_rename = False
+
+    for engine in (Unable(), Unwilling()):
+        hosted = Hosted("mimic", engine, aliases={})
+        await hosted.clone("mai", recording(), caller="0a1b2c3d")
+        with pytest.raises(RefusedError, match="mimic can't rename voices: enrol it by an") as no:
+            await hosted.rename("mai", "anh", "0a1b2c3d")
+        assert no.value.status_code == 501
+        assert await taken(hosted, "mai", "0a1b2c3d") == "mai-key0a1b2c3d"
+
+
+async def test_a_voice_that_speaks_keeps_its_name() -> None:
+    hosted = Hosted("mimic", Mimic(), aliases={})
+    await hosted.clone("mai", recording(), caller="0a1b2c3d")
+    with (
+        hosted.speaking("mai-key0a1b2c3d"),
+        pytest.raises(RefusedError, match="'mai' speaks just now: rename it later") as no,
+    ):
+        await hosted.rename("mai", "anh", "0a1b2c3d")
+    assert no.value.status_code == 409
+    await hosted.rename("mai", "anh", "0a1b2c3d")
+    assert await taken(hosted, "anh", "0a1b2c3d") == "anh-key0a1b2c3d"
+
+
+async def test_one_voice_of_two_callers_stays_the_others_when_it_is_renamed() -> None:
+    class Knows(Mimic):
+        """Knows a recording again, whatever the voice is to be called."""
+
+        async def clone(self, name: str, reference: Path | bytes, *, transcript: str = "") -> Voice:
+            return await super().clone("clip", reference)
+
+    engine = Knows()
+    hosted = Hosted("knows", engine, aliases={})
+    await hosted.clone("mai", recording(), caller="0a1b2c3d")
+    await hosted.clone("lan", recording(), caller="ffffffff", description="hers")
+    await hosted.rename("mai", "anh", "0a1b2c3d")
+    assert [voice.id for voice in await hosted.voices("0a1b2c3d")] == ["own", "anh"]
+    assert await hosted.voices("ffffffff") == [Voice("own", "und"), Voice("lan", "und", "hers")]
+    assert await taken(hosted, "lan", "ffffffff") == "anh-key0a1b2c3d"
+    await hosted.forget("anh", "0a1b2c3d")
+    assert await taken(hosted, "lan", "ffffffff") in engine.pitches
+    await hosted.forget("lan", "ffffffff")
+    assert list(engine.pitches) == [None, "own"]
 
 
 async def test_a_star_is_for_every_name_that_there_isnt() -> None:

@@ -215,6 +215,10 @@ class Parrot(ScriptedEngine):
     async def forget(self, name: str) -> None:
         del self.learnt[name]
 
+    async def rename(self, name: str, new: str) -> Voice:
+        self.learnt[new] = self.learnt.pop(name)
+        return Voice(new, "und")
+
 
 def recording() -> bytes:
     """A second of a beep, as a WAV file."""

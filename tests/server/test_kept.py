@@ -81,6 +81,11 @@ async def delete(server: Live, voice: str, key: str = ANN) -> int:
     return (await call(server, "DELETE", f"/v1/voices/{voice}", key))[0]
 
 
+async def rename(server: Live, old: str, new: str, key: str) -> int:
+    names = {"old_reference_id": old, "new_reference_id": new}
+    return (await call(server, "POST", "/v1/references/update", key, json=names))[0]
+
+
 def files(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.rglob("*") if path.is_file())
 
@@ -199,6 +204,70 @@ async def test_what_was_enrolled_without_keys_is_everybodys_and_stays_so(tmp_pat
         assert await listed(server, NO_KEY) == ["own"]
         assert await delete(server, "mai", NO_KEY) == 400
     assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", [ANN, NO_KEY])
+async def test_a_voices_new_name_survives_the_server(tmp_path: Path, key: str) -> None:
+    keys = KEYS if key else []
+    async with served(tmp_path, keys=keys) as server:
+        assert await enrol(server, "mai", key) == 200
+        assert await rename(server, "mai", "anh", key) == 200
+        assert await listed(server, key) == ["own", "anh"]
+        assert await heard(server, "anh", key) == 330
+        assert await heard(server, "mai", key) is None
+    async with served(tmp_path, keys=keys) as server:
+        assert await listed(server, key) == ["own", "anh"]
+        assert await heard(server, "mai", key) is None
+        # And again, by one that didn't enrol it.
+        assert await rename(server, "anh", "zoe", key) == 200
+        assert await listed(server, key) == ["own", "zoe"]
+        assert await rename(server, "zoe", "own", key) == 409
+        assert await rename(server, "own", "lan", key) == 404
+        if key:
+            assert await rename(server, "zoe", "lan", BEN) == 404
+            assert await heard(server, "zoe", BEN) is None
+    async with served(tmp_path, keys=keys) as server:
+        assert await heard(server, "zoe", key) == 330
+        assert await delete(server, "zoe", key) == 200
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", [ANN, NO_KEY])
+async def test_a_new_name_at_one_worker_and_its_old_one_at_another_are_two_voices(
+    tmp_path: Path, key: str
+) -> None:
+    keys = KEYS if key else []
+    async with served(tmp_path, keys=keys) as here, served(tmp_path, keys=keys) as there:
+        assert await enrol(here, "mai", key) == 200
+        assert await heard(there, "mai", key) == 330
+        assert await rename(here, "mai", "anh", key) == 200
+        assert await enrol(there, "mai", key, hertz=550) == 200
+        for server in (here, there):
+            assert await heard(server, "anh", key) == 330
+            assert await heard(server, "mai", key) == 550
+        assert await rename(here, "anh", "mai", key) == 409
+        assert await enrol(there, "zoe", key, hertz=550) == 200
+        assert await rename(here, "anh", "zoe", key) == 409  # of which it hasn't heard yet
+        assert await delete(there, "mai", key) == 200
+        assert await heard(here, "anh", key) == 330
+        assert await delete(here, "anh", key) == 200
+        assert await heard(there, "zoe", key) == 550
+
+
+async def test_voices_of_an_earlier_server_count_among_as_many_as_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_plugins.server.engines._MOST", 2)
+    async with served(tmp_path) as server:
+        assert await enrol(server, "mai", NO_KEY) == 200
+    async with served(tmp_path) as server:
+        assert await enrol(server, "anh", NO_KEY) == 200
+        assert await enrol(server, "zoe", NO_KEY) == 409
+    async with served(tmp_path) as server:
+        assert await enrol(server, "zoe", NO_KEY) == 409
+        assert await enrol(server, "mai", NO_KEY, hertz=550) == 200  # anew
+        assert await delete(server, "anh", NO_KEY) == 200
+        assert await enrol(server, "zoe", NO_KEY) == 200
 
 
 # How often an engine is asked
@@ -328,7 +397,7 @@ async def test_what_another_worker_forgot_is_listed_no_more(tmp_path: Path) -> N
     engine.now = 100
     await here.voices("0a1b2c3d")
     await until(lambda: engine.times == 3)
-    await asyncio.sleep(0.01)
+    await until(lambda: is_listed(here))
     assert [voice.id for voice in await here.voices("0a1b2c3d")] == ["own", "anh"]
     with pytest.raises(VoiceNotFoundError):
         await here.forget("mai", "0a1b2c3d")
@@ -348,12 +417,57 @@ async def test_a_voice_that_is_learnt_while_it_is_listed_is_kept(tmp_path: Path)
     await until(lambda: engine.times == 3)
     await here.clone("mai", recording(330), caller="0a1b2c3d")
     engine.goes_on.set()
-    await asyncio.sleep(0.01)
+    await until(lambda: is_listed(here))
     engine.now = 200
     await here.voices("0a1b2c3d")
     await until(lambda: engine.times == 4)
-    await asyncio.sleep(0.01)
+    await until(lambda: is_listed(here))
     assert [voice.id for voice in await here.voices("0a1b2c3d")] == ["own", "mai"]
+
+
+@pytest.mark.parametrize("caller", ["0a1b2c3d", "-"])
+async def test_a_list_that_comes_while_a_voice_is_renamed_or_forgotten_does_no_harm(
+    tmp_path: Path, caller: str
+) -> None:
+    done, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Asked):
+        def rename(self, voice: str, new: str) -> Voice:
+            renamed = super().rename(voice, new)
+            done.set()
+            assert goes_on.wait(5)
+            return renamed
+
+        def forget(self, voice: str) -> None:
+            super().forget(voice)
+            done.set()
+            assert goes_on.wait(5)
+
+    engine = Slow(tmp_path)
+    here = hosted(engine)
+    await here.clone("mai", recording(330), caller=caller, description="hers")
+    await here.voices(caller)
+    for change, left in (
+        (here.rename("mai", "anh", caller), [Voice("anh", "und", "hers")]),
+        (here.forget("anh", caller), []),
+    ):
+        changing = asyncio.create_task(change)
+        assert await asyncio.to_thread(done.wait, 5)
+        engine.times = 0
+        engine.now += 100
+        await here.voices(caller)
+        await until(lambda: engine.times == 1)
+        await until(lambda: is_listed(here))
+        goes_on.set()
+        await changing
+        assert (await here.voices(caller))[1:] == left
+        done.clear()
+        goes_on.clear()
+
+
+def is_listed(hosted: Hosted) -> bool:
+    """Whether no list is on its way."""
+    return hosted._listing is not None and hosted._listing.done()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -222,10 +222,9 @@ class Hosted:
             before = self._enrolled.find(caller, name)
             if before and not anew:
                 return replace(before, id=name)
-            if before is None:
-                if not await self._is_everybodys(name, caller):
-                    await self._check_free(name, caller)
-                self._check_room(caller)
+            if before is None and name not in await self._everybodys(caller):
+                await self._check_free(name, caller)
+                await self._check_room(caller)
             wav = await asyncio.to_thread(hear, clip)
             title = self._enrolled.title(caller, name)
             with self._enrolled.learning():
@@ -247,33 +246,45 @@ class Hosted:
             EngineError: If the engine fails.
         """
         async with self._learning:
-            await self._look_for(name, caller)
-            voice = self._enrolled.find(caller, name)
-            everybodys = voice is None and await self._is_everybodys(name, caller)
-            if self._speaking[voice.id if voice else name] and (voice or everybodys):
+            title = await self._title(name, caller)
+            if self._speaking[title]:
                 raise RefusedError(409, f"{name!r} speaks just now: delete it later")
-            if everybodys:
-                await self._unlearn(name)
-                return
-            if voice and self._enrolled.users(voice.id) == 1:
-                await self._unlearn(voice.id)
+            if self._enrolled.users(title) <= 1:
+                await self._unlearn(title)
             # Not before: what the engine still lists and nobody has is everybody's.
             self._enrolled.take(caller, name)
 
     async def rename(self, name: str, new: str, caller: str) -> None:
         """Call a voice that this caller enrolled by another name.
 
+        The engine has to: what only this server knew would be lost when it ends, and another one
+        beside it would take the old name for free.
+
         Raises:
             VoiceNotFoundError: If it is none of theirs.
-            RefusedError: 409, if there is one of the new name.
+            RefusedError: 501, if the engine can't; 409, if there is one of the new name, or while
+                the voice speaks: the rest of a text would have none.
             InvalidRequestError: If that can't be a name.
+            EngineError: If the engine fails.
         """
+        rename = getattr(self.cloner, "rename", None)
+        if rename is None or not getattr(self.cloner, "can_rename", True):
+            raise RefusedError(501, f"{self.name} can't rename voices: enrol it by another name")
         _check_name(new)
         async with self._learning:
-            await self._look_for(name, caller)
-            if self._enrolled.find(caller, name):
-                await self._check_free(new, caller)
-            self._enrolled.put(caller, new, self._enrolled.take(caller, name))
+            title = await self._title(name, caller)
+            await self._look_for(new, caller)
+            await self._check_free(new, caller)
+            if self._speaking[title]:
+                raise RefusedError(409, f"{name!r} speaks just now: rename it later")
+            mine = self._enrolled.find(caller, name) and self._enrolled.get(caller, name)
+            voice = await _learnt(rename(title, self._enrolled.title(caller, new)))
+            if mine:
+                self._enrolled.rename(caller, name, new, mine, voice)
+            self._new.add(voice.id)
+            self._forgotten |= {title} - {voice.id}
+            self._listed = [voice if each.id == title else each for each in self._listed]
+            self._stale_at = self._clock()
 
     @contextmanager
     def speaking(self, voice: str | None) -> Generator[None, None, None]:
@@ -295,8 +306,8 @@ class Hosted:
         if self._has(name, caller, await self._ready()):
             raise RefusedError(409, f"there is a voice {name!r} already: choose another name")
 
-    def _check_room(self, caller: str) -> None:
-        if len(self._enrolled.of(caller)) >= _MOST:
+    async def _check_room(self, caller: str) -> None:
+        if len(self._enrolled.of(caller)) + len(await self._everybodys(caller)) >= _MOST:
             raise RefusedError(409, f"you have {_MOST} voices, as many as may be: delete one first")
 
     async def _unlearn(self, voice: str) -> None:
@@ -330,11 +341,22 @@ class Hosted:
             raise InvalidRequestError(f"voice {name!r} isn't here yet: {self._fetching(name)}")
         return name
 
-    async def _is_everybodys(self, name: str, caller: str) -> bool:
-        """Whether a voice was learnt for whoever calls, by another process or an earlier one."""
+    async def _title(self, name: str, caller: str) -> str:
+        """What the engine calls a voice that is this caller's to change.
+
+        Raises:
+            VoiceNotFoundError: If it is none of theirs.
+        """
+        await self._look_for(name, caller)
+        if not self._enrolled.find(caller, name) and name in await self._everybodys(caller):
+            return name
+        return self._enrolled.get(caller, name).voice.id
+
+    async def _everybodys(self, caller: str) -> set[str]:
+        """What was learnt for whoever calls, by another process or an earlier one."""
         if caller != NOBODY or not self._keeps:
-            return False
-        return any(v.id == name and v.description == CLONED for v in await self._known())
+            return set()
+        return {voice.id for voice in await self._known() if voice.description == CLONED}
 
     @property
     def _keeps(self) -> bool:

@@ -85,32 +85,43 @@ class Enrolled:
         """What the engine is to call a voice: the same as before if this one is learnt again."""
         before = self.find(caller, name)
         mark = "" if caller == NOBODY else f"-key{caller}"
-        # Such as what was enrolled so, and then renamed.
+        # Such as what was to be forgotten, but speaks.
         taken = (self._users.keys() | self._dropped) - {before.id if before else ""}
         titles = (f"{name}{number}{mark}" for number in chain([""], map(str, count(2))))
         return next(title for title in titles if title not in taken)
 
     def put(self, caller: str, name: str, enrolment: Enrolment) -> None:
-        if self.find(caller, name):
-            self.take(caller, name)
+        self.take(caller, name)
         voice = enrolment.voice.id
         self._by_caller.setdefault(caller, {})[name] = enrolment
         self._users[voice] = self.users(voice) + 1
         self._dropped.discard(voice)
 
-    def take(self, caller: str, name: str) -> Enrolment:
-        """Take a voice from its owner.
+    def get(self, caller: str, name: str) -> Enrolment:
+        """A caller's voice, and what they said of it.
 
         Raises:
             VoiceNotFoundError: If it is none of theirs.
         """
         if not self.find(caller, name):
             raise VoiceNotFoundError(name, [voice.id for voice in self.of(caller)])
-        taken = self._by_caller[caller].pop(name)
+        return self._by_caller[caller][name]
+
+    def take(self, caller: str, name: str) -> None:
+        """Take a voice from its owner, who may have lost it already: see recognize."""
+        taken = self._by_caller.get(caller, {}).pop(name, None)
+        if taken is None:
+            return
         self._users[taken.voice.id] -= 1
         if not self._users[taken.voice.id]:
             del self._users[taken.voice.id]
-        return taken
+
+    def rename(self, caller: str, name: str, new: str, was: Enrolment, voice: Voice) -> None:
+        """Have a caller call a voice otherwise, and the engine as well, whoever has it."""
+        self.take(caller, name)
+        for owner, called in self._with(was.voice.id):
+            self.put(owner, called, replace(self.get(owner, called), voice=voice))
+        self.put(caller, new, replace(was, voice=voice))
 
     def drop(self, voice: str) -> None:
         """The engine keeps a voice that nobody has any more."""
@@ -157,10 +168,16 @@ class Enrolled:
                 self._dropped.add(voice.id)
         self._dropped &= self._listed
         for gone in (before or set()) - self._listed - {*new}:
-            if gone in self._users:
-                self._take_from_all(gone)
-
-    def _take_from_all(self, voice: str) -> None:
-        for caller, theirs in self._by_caller.items():
-            for name in [name for name, each in theirs.items() if each.voice.id == voice]:
+            for caller, name in self._with(gone):
                 self.take(caller, name)
+
+    def _with(self, voice: str) -> list[tuple[str, str]]:
+        """Who have what the engine calls so, and what they call it."""
+        if voice not in self._users:
+            return []
+        return [
+            (caller, name)
+            for caller, theirs in self._by_caller.items()
+            for name, each in theirs.items()
+            if each.voice.id == voice
+        ]
