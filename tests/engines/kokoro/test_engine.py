@@ -374,6 +374,17 @@ def test_a_blend_is_kept_under_a_name(folder: Path, tmp_path: Path) -> None:
             speak(engine, "A.", voice=voice)
 
 
+def test_a_clone_gets_a_new_name_that_no_voice_has(folder: Path, tmp_path: Path) -> None:
+    engine = KokoroEngine(folder, threads=1, voices_dir=tmp_path)
+    engine.clone("host", "am_three(1)")
+    assert engine.rename("host", "guest") == Voice("guest", "en-US", "cloned")
+    assert hertz(engine, "guest") == pytest.approx(400, abs=3)
+    with pytest.raises(VoiceNotFoundError, match="no voice 'host'"):
+        speak(engine, "A.", voice="host")
+    with pytest.raises(InvalidRequestError, match="kokoro has a voice 'af_one' of its own"):
+        engine.rename("guest", "af_one")
+
+
 def test_what_another_process_forgets_or_learns_anew_is_so_within_a_blend(
     folder: Path, tmp_path: Path
 ) -> None:

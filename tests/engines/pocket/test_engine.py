@@ -221,6 +221,19 @@ def test_a_cloned_voice_is_there_after_a_restart_bit_for_bit(config: Path, tmp_p
         speak(first, "Hello.", voice="anh")
 
 
+def test_a_cloned_voice_gets_a_new_name_that_no_voice_has(config: Path, tmp_path: Path) -> None:
+    engine = PocketEngine(config, voices_dir=tmp_path, voice=str(wav(tmp_path)))
+    given = engine.voices()[0].id
+    engine.clone("anh", recording(330))
+    before = samples_of(speak(engine, "Hello.", voice="anh", **SEEDED))
+    assert engine.rename("anh", "mai").id == "mai"
+    after = samples_of(speak(engine, "Hello.", voice="mai", **SEEDED))
+    np.testing.assert_array_equal(after, before)
+    assert [voice.id for voice in engine.voices()] == ["mai", given]
+    with pytest.raises(InvalidRequestError, match=f"pocket has a voice '{given}' of its own"):
+        engine.rename("mai", given)
+
+
 def test_a_state_is_kept_on_disk_as_it_was(config: Path, tmp_path: Path) -> None:
     engine = PocketEngine(config, voices_dir=tmp_path)
     engine.clone("anh", recording(330))

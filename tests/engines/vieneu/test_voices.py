@@ -79,6 +79,19 @@ def test_a_voice_outlives_the_engine_and_nothing_else_is_written(
     assert installed() == before
 
 
+def test_a_learnt_voice_gets_a_new_name_that_no_voice_has(tmp_path: Path) -> None:
+    with opened("v3nano", tmp_path) as engine:
+        own = engine.voices()[0].id
+        engine.clone("Tôi", recording())
+        spoken = speak(engine, "Tôi")
+        assert engine.rename("Tôi", "Ta") == Voice("Ta", "vi-VN", "cloned")
+        assert np.array_equal(speak(engine, "Ta"), spoken)
+        with pytest.raises(VoiceNotFoundError, match="no voice 'Tôi'"):
+            speak(engine, "Tôi")
+        with pytest.raises(InvalidRequestError, match=f"vieneu has a voice '{own}' of its own"):
+            engine.rename("Ta", own)
+
+
 def test_what_is_learnt_is_the_recordings_own(tmp_path: Path) -> None:
     with opened("v3turbo", tmp_path) as engine:
         engine.clone("loud", recording(loudness=0.6))

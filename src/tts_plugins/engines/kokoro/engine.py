@@ -225,6 +225,10 @@ class KokoroEngine:
         """
         self._library.forget(voice)
 
+    def rename(self, voice: str, new: str) -> Voice:
+        """Call a voice that was cloned otherwise; see ``library.VoiceLibrary.rename``."""
+        return self._library.rename(voice, new, taken=list(self._voices))
+
     def close(self) -> None:
         """Let go of the network. Streams that are open may go on to their end."""
         self._model = None

@@ -188,6 +188,11 @@ class PocketEngine:
         """
         self._library.forget(voice)
 
+    def rename(self, voice: str, new: str) -> Voice:
+        """Call a voice that was cloned otherwise; see ``library.VoiceLibrary.rename``."""
+        taken = [*self._catalogue.names, *self._given]
+        return self._library.rename(voice, new, taken=taken)
+
     def close(self) -> None:
         """Let go of the model. Streams that are open may go on to their end."""
         self._speaker = self._model = None

@@ -230,6 +230,12 @@ class VieNeuEngine:
         self._check_open()
         self._voices.library.forget(voice)
 
+    def rename(self, voice: str, new: str) -> Voice:
+        """Call a voice that was learnt otherwise; see ``library.VoiceLibrary.rename``."""
+        self._check_open()
+        taken = [new] if self._voices.preset(new) else []
+        return self._voices.library.rename(voice, new, taken=taken)
+
     def close(self) -> None:
         """Let go of the networks; streams that are open end."""
         if self._closed:
