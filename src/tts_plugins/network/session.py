@@ -84,11 +84,18 @@ class Network:
         For a stream that is closed meanwhile, it ends after the operation that it is at, and
         raises one of UNRUNNABLE.
         """
-        options = ort.RunOptions()
+        return run_interruptibly(self._session, outputs, feeds)
 
-        def terminate() -> None:
-            options.terminate = True
 
-        with interruptible(terminate):
-            given: list[NDArray[Any]] = self._session.run(outputs, dict(feeds), options)
-        return given
+def run_interruptibly(
+    session: ort.InferenceSession, outputs: Sequence[str] | None, feeds: Mapping[str, Any]
+) -> list[NDArray[Any]]:
+    """Have a session compute ``outputs``, or all of them, as ``Network.run`` does."""
+    options = ort.RunOptions()
+
+    def terminate() -> None:
+        options.terminate = True
+
+    with interruptible(terminate):
+        given: list[NDArray[Any]] = session.run(outputs, dict(feeds), options)
+    return given

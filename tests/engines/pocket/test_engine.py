@@ -384,6 +384,20 @@ def test_a_closed_engine_says_so_and_open_streams_end_whole(config: Path, tmp_pa
     assert [voice.id for voice in engine.voices()] == ["anh"]
 
 
+def test_what_is_closed_while_it_hears_a_recording_says_so(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = PocketEngine(config, voices_dir=tmp_path)
+
+    def closing(reference: AudioChunk) -> AudioChunk:
+        engine.close()
+        return reference
+
+    monkeypatch.setattr("tts_plugins.library.listen", closing)
+    with pytest.raises(EngineError, match="this pocket engine is closed; open another one"):
+        engine.clone("anh", recording(330))
+
+
 async def test_it_is_opened_by_name_with_a_worker_for_each_core(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,3 +37,32 @@ def test_no_character_is_lost_and_no_piece_is_too_long(text: str, most: int) -> 
     assert "".join(got).replace(" ", "") == "".join(text.split())
     assert all(len(piece) <= max(most, 40) for piece in got)
     assert all(piece for piece in got)
+
+
+@pytest.mark.parametrize(
+    ("word", "tokens"), [("\u200b", 0), ("word", 1), ("some", 2), ("a.", 1), ("x" * 9999, 3000)]
+)
+def test_each_character_is_counted_a_few_times_however_long_the_text(
+    word: str, tokens: int
+) -> None:
+    counted = 0
+
+    def count(part: str) -> int:
+        nonlocal counted
+        counted += len(part)
+        return part.count(word) * tokens if word in part else len(part) // 3
+
+    text = " ".join([word] * (10_000 // len(word)))
+    assert " ".join(pieces(text, count, 50)).replace(" ", "") == text.replace(" ", "")
+    assert counted <= 4 * len(text)
+
+
+def test_no_more_of_a_text_is_counted_than_the_next_piece_takes() -> None:
+    counted: list[str] = []
+
+    def count(part: str) -> int:
+        counted.append(part)
+        return 1
+
+    assert next(pieces("word " * 2000, count, 50)) == " ".join(["word"] * 50)
+    assert len(counted) == 52

@@ -130,6 +130,13 @@ def test_what_has_just_failed_is_not_tried_again_at_once(hub: Hub, files: list[P
     assert catalogue.find("alba") is catalogue.find("alba")
 
 
+def test_a_voice_that_is_asked_for_after_closing_is_not_there(hub: Hub) -> None:
+    catalogue = states.Catalogue(loading.load("english", "cpu", 1), "english")
+    catalogue.drop()
+    with pytest.raises(EngineError, match=r"^this pocket engine is closed; open another one$"):
+        catalogue.find("alba")
+
+
 def test_a_damaged_voice_is_told(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<html>not found</html>")
     hub.put("english_2m_2026-10", "jean", tmp_path / "page.html")

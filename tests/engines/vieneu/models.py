@@ -114,6 +114,14 @@ def make_turbo(repo: Path, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for folder in ("onnx_update", "onnx_int8"):
         _make_backbone(repo / folder, np.random.default_rng(seed))
+    spectrum = ("mag", "cos", "sin")
+    save(
+        repo / "denoiser.onnx",
+        [node("Identity", [name], [f"clean_{name}"]) for name in spectrum],
+        [(name, FLOAT, (1, "F", "T")) for name in spectrum],
+        [(f"clean_{name}", FLOAT, (1, "F", "T")) for name in spectrum],
+        {},
+    )
     save(
         repo / "speaker_encoder.onnx",
         [

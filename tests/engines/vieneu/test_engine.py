@@ -300,6 +300,26 @@ def test_what_the_sdk_raises_becomes_one_line_without_what_was_to_be_said(
     assert "\n" not in str(caught.value)
 
 
+def test_a_panic_of_the_sdks_becomes_an_error_like_any_other(engine: VieNeuEngine) -> None:
+    from sea_g2p import Normalizer
+
+    def panics(_: str, **__: object) -> Generator[Samples, None, None]:
+        yield np.full(100, 0.5, np.float32)
+        Normalizer().normalize("1." * 500)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine._sdk, "infer_stream", panics)
+        stream = engine.synthesize(SynthesisRequest("Bí mật."))
+        next(stream)
+        with pytest.raises(EngineError, match=r"sea-g2p gave up .*: say it in plainer words"):
+            next(stream)
+
+
+def test_numbers_without_end_are_spoken(engine: VieNeuEngine) -> None:
+    with closing(engine.synthesize(SynthesisRequest("123,456.78 " * 1819))) as stream:
+        assert next(stream)
+
+
 def test_a_closed_engine_says_so() -> None:
     engine = VieNeuEngine(device="cpu", threads=1)
     open_stream = engine.synthesize(SynthesisRequest(TEXT))

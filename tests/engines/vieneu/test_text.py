@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from tts_plugins.engines.vieneu.text import pieces, sayable, without_cues
@@ -17,6 +19,12 @@ from tts_plugins.text.words import spans
         ("Ha\N{COMBINING HOOK ABOVE}i", "Hải"),
         ("x" * 90, f"{'x' * 40} {'x' * 40} {'x' * 10}"),
         ("x" * 40, "x" * 40),
+        ("x" * 30 + "-" + "y" * 30, "x" * 30 + "- " + "y" * 30),
+        ("1." * 50, f"{'1.' * 20} {'1.' * 20} {'1.' * 10}"),
+        ("[cười]" * 7, "[cười]" * 6 + " [cười]"),
+        ("ha " + "x" * 35 + "<|emotion_2|>", "ha " + "x" * 35 + " <|emotion_2|>"),
+        ("a" + "\u0301" * 20_000, "á" + "\u0301" * 3),
+        ("q\u0323\u0302", "q\u0323\u0302"),
     ],
 )
 def test_no_letter_is_left_that_the_sdk_stumbles_over(text: str, given: str) -> None:
@@ -69,3 +77,25 @@ def test_a_number_and_an_abbreviation_are_not_cut() -> None:
     assert pieces("Giá là 1.250,5 đồng ở TP. Hồ Chí Minh.") == [
         ("Giá là 1.250,5 đồng ở TP. Hồ Chí Minh.", 0.5)
     ]
+
+
+def test_a_long_paragraph_is_several_that_end_with_a_sentence_if_they_can() -> None:
+    sentence = "Hôm nay trời đẹp quá, đúng không? "  # of 34 characters
+    assert sayable(sentence * 14) == sentence * 14
+    assert sayable(sentence * 15).split("\n") == [(sentence * 14).strip(), " " + sentence]
+    assert sayable("một hai, " * 60).split("\n")[0].endswith(" hai,")
+    assert sayable("một " * 200).split("\n")[0].endswith(" một")
+    assert "\n" not in sayable("một hai ba.\n" * 10).replace("ba.\n", "")
+
+
+@pytest.mark.parametrize(
+    "unit", ["123,456.78 ", "1.", "1-", "1.1-", "XIV-", "a.", "1,", "TP. ", "a\u0323\u0302\u0301"]
+)
+def test_whatever_is_given_the_sdk_reads_it_in_pieces_of_its_usual_length(unit: str) -> None:
+    sdk = importlib.import_module("vieneu_utils.phonemize_text")
+    # It panics at a hundredth of that, at numbers without a space.
+    text = sayable(unit * (20_000 // len(unit)))
+    paragraphs = text.splitlines()
+    assert max(map(len, paragraphs)) <= 500
+    for chunk in sdk.normalize_to_chunks_v3("\n".join(paragraphs[:4]), max_chars=256):
+        assert len(chunk) <= 300

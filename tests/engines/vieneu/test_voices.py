@@ -118,6 +118,30 @@ def test_a_recording_with_its_noise_is_another_voice(
     assert denoised == [True, False]
 
 
+@models
+def test_a_voice_with_its_noise_is_not_kept_as_one_without(
+    model: Model, tmp_path: Path, hub: Path, offline: pytest.MonkeyPatch
+) -> None:
+    files = list(hub.rglob("denoiser.onnx"))
+    assert files
+    for file in files:
+        file.rename(file.with_suffix(".gone"))
+    try:
+        with opened(model, tmp_path) as engine:
+            remedy = "open the engine again while there is a network, or with denoise=False"
+            with pytest.raises(EngineError, match=remedy):
+                engine.clone("Tôi", recording())
+        with opened(model, tmp_path, denoise=False) as engine:
+            engine.clone("noisy", recording())
+    finally:
+        for file in files:
+            file.with_suffix(".gone").rename(file)
+    with opened(model, tmp_path) as engine:
+        assert [voice.id for voice in engine.voices()][-1] == "noisy"
+        engine.clone("Tôi", recording())
+        assert engine._sdk.engine.denoiser is not None
+
+
 def test_one_learns_while_others_speak(tmp_path: Path) -> None:
     with opened("v3turbo", tmp_path) as engine:
         expected = speak(engine, "Adam")

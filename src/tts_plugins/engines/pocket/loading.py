@@ -133,12 +133,23 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
+def check_there(model: Any) -> None:
+    """Whether there is a model still, while another thread may close the engine.
+
+    Raises:
+        EngineError: There is none.
+    """
+    if model is None:
+        raise EngineError("this pocket engine is closed; open another one")
+
+
 def check_cloning(model: Any) -> None:
     """Whether it has the weights that cloning needs.
 
     Raises:
-        EngineError: It hasn't.
+        EngineError: It hasn't, or there is none any more.
     """
+    check_there(model)
     if not model.has_voice_cloning:
         raise EngineError(f"pocket has loaded weights that can't clone: {_CLONING}")
 

@@ -20,32 +20,49 @@ _ENDLESS = 40
 def pieces(text: str, count: Callable[[str], int], most: int) -> Iterator[str]:
     """The pieces of a text, in order, each as long as it may be.
 
-    A piece ends with a sentence if it can, otherwise at a comma, otherwise with a word.
+    A piece ends with a sentence if it can, otherwise at a comma, otherwise with a word. Of the
+    text no more is counted than the next piece takes, and each word of it once by itself.
 
     Args:
         count: How many tokens a text has.
-        most: Tokens of a piece; only of one endless word there may be more.
+        most: Tokens of a piece, and words; only of one endless word there may be more.
     """
-    words = [part for word in text.split() for part in _parts(word, count, most)]
+    words: list[str] = []
+    tokens: list[int] = []
+    for word, size in _sized(text, count, most):
+        words.append(word)
+        tokens.append(size)
+        while sum(tokens) > most and len(words) > 1:
+            taken = _taken(words, len(words) - 1, count, most)
+            yield " ".join(words[:taken])
+            del words[:taken], tokens[:taken]
     while words:
-        fitting = _fitting(words, count, most)
-        taken = fitting if fitting == len(words) else _best(words[:fitting])
+        taken = _taken(words, len(words), count, most)
         yield " ".join(words[:taken])
-        words = words[taken:]
+        del words[:taken]
 
 
-def _parts(word: str, count: Callable[[str], int], most: int) -> Iterator[str]:
-    size = _ENDLESS if len(word) > _ENDLESS and count(word) > most else len(word)
-    for start in range(0, len(word), size):
-        yield word[start : start + size]
+def _sized(text: str, count: Callable[[str], int], most: int) -> Iterator[tuple[str, int]]:
+    """The words of a text, endless ones in parts, and the tokens of each.
+
+    One that has none, such as a mark that a tokenizer leaves out, counts as one token: or there
+    would be no end to a piece.
+    """
+    for word in text.split():
+        size = max(1, count(word))
+        if size <= most or len(word) <= _ENDLESS:
+            yield word, size
+            continue
+        for start in range(0, len(word), _ENDLESS):
+            part = word[start : start + _ENDLESS]
+            yield part, max(1, count(part))
 
 
-def _fitting(words: list[str], count: Callable[[str], int], most: int) -> int:
-    """How many of the words fit into a piece, at least one."""
-    for n in range(1, len(words)):
-        if count(" ".join(words[: n + 1])) > most:
-            return n
-    return len(words)
+def _taken(words: list[str], n: int, count: Callable[[str], int], most: int) -> int:
+    """How many of the words to take, of which ``n`` fit if one counts them one by one."""
+    while n > 1 and count(" ".join(words[:n])) > most:
+        n -= 1
+    return n if n == len(words) else _best(words[:n])
 
 
 def _best(words: list[str]) -> int:

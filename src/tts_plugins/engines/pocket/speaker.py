@@ -93,11 +93,9 @@ class Speaker:
             temperature: Variance of the noise: 0 for the same each time.
             stopped: Whether to end at once, in the middle of a frame.
         """
-        with torch.inference_mode():
-            count = self._flow.conditioner.tokenizer.encode
-            # One less, since a full stop may be added.
-            cut = list(pieces(text, lambda part: len(count(part)), MAX_TOKEN_PER_CHUNK - 1))
-        for piece in cut:
+        count = self._flow.conditioner.tokenizer.encode
+        # One less, since a full stop may be added.
+        for piece in pieces(text, lambda part: len(count(part)), MAX_TOKEN_PER_CHUNK - 1):
             yield from self._speak_piece(piece, voice, temperature, noise, stopped)
 
     def _speak_piece(

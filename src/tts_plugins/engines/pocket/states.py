@@ -20,7 +20,7 @@ from pocket_tts.modules.stateful_module import init_states
 from pocket_tts.utils.utils import _ORIGINS_OF_PREDEFINED_VOICES, get_predefined_voice
 
 from tts_plugins.audio.resample import StreamResampler
-from tts_plugins.engines.pocket.loading import check_cloning, reason, remedy
+from tts_plugins.engines.pocket.loading import check_cloning, check_there, reason, remedy
 from tts_plugins.errors import EngineError
 from tts_plugins.types import AudioChunk
 
@@ -110,7 +110,7 @@ class Catalogue:
         """A voice's state.
 
         Raises:
-            EngineError: It can't be downloaded, or is of no use.
+            EngineError: It can't be downloaded, or is of no use, or the model was dropped.
         """
         with self._locks[voice]:
             if voice in self._states:
@@ -118,8 +118,10 @@ class Catalogue:
             failed, message = self._failures.get(voice, (0.0, ""))
             if message and self._clock() < failed + _RETRY_AFTER:
                 raise EngineError(message)
+            model = self._model
+            check_there(model)
             try:
-                self._states[voice] = load(self._model, voice)
+                self._states[voice] = load(model, voice)
             except Exception as error:  # hub, files, torch: each has errors of its own
                 message = f"pocket's voice {voice!r} can't be had: {reason(error)}; {remedy(error)}"
                 self._failures[voice] = (self._clock(), message)

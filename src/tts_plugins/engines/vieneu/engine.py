@@ -13,7 +13,7 @@ import numpy as np
 
 from tts_plugins.audio.level import first_above
 from tts_plugins.audio.stretch import FASTEST, SLOWEST, StreamStretcher
-from tts_plugins.engines.vieneu.loading import check_device, failed, open_sdk, unopened
+from tts_plugins.engines.vieneu.loading import check_device, failed, no_panic, open_sdk, unopened
 from tts_plugins.engines.vieneu.options import NANO, TURBO
 from tts_plugins.engines.vieneu.rows import Audio, Rows
 from tts_plugins.engines.vieneu.text import pieces, sayable, without_cues
@@ -265,26 +265,26 @@ class VieNeuEngine:
     def _turbo_audio(
         self, text: str, voice: str | Likeness | None, _: float, options: dict[str, object]
     ) -> Audio:
-        audio: Audio = self._sdk.infer_stream(
-            text, voice=voice, apply_watermark=self._watermark, **options
-        )
-        return audio
+        return self._spoken(text, voice=voice, **options)
 
     def _nano_audio(
         self, text: str, voice: str | Likeness | None, speed: float, options: dict[str, object]
     ) -> Audio:
         pause = 0.0
         for piece, behind in pieces(text):
-            audio = self._sdk.infer_stream(
-                piece, voice=voice, speed=speed, apply_watermark=self._watermark, **options
-            )
-            with closing(audio) as clauses:
+            with closing(self._spoken(piece, voice=voice, speed=speed, **options)) as clauses:
                 for samples in clauses:
                     if silence := max(0.0, pause / speed - _TRIMMED):
                         yield np.zeros(round(silence * self.sample_rate), np.float32)
                     pause = 0.0
                     yield samples
             pause = behind
+
+    def _spoken(self, text: str, **settings: Any) -> Audio:
+        with no_panic():
+            audio = self._sdk.infer_stream(text, apply_watermark=self._watermark, **settings)
+            with closing(audio):
+                yield from audio
 
     def _finished(self, audio: Audio, speed: float) -> Iterator[Samples]:
         paced = self._paced(_begun(audio, self.sample_rate), speed)
@@ -323,6 +323,12 @@ class VieNeuEngine:
                 f"{next(iter(str(error).splitlines()), '')}): it downloads what that takes on the "
                 "first use"
             ) from error
+        # The SDK does without and doesn't tell, and what it learnt would be kept as denoised.
+        if self._denoise and self._sdk.engine.denoiser is None:
+            raise EngineError(
+                "what takes the noise out of a recording isn't there: open the engine again while "
+                "there is a network, or with denoise=False"
+            )
         return likeness
 
 

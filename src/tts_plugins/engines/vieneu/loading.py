@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import onnxruntime as ort
 
 from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError, TTSError
-from tts_plugins.interruption import interruptible
+from tts_plugins.network.session import run_interruptibly
 
 _WATERMARKED = 4
 """Frames that a watermark is put into at least: as few as the SDK itself puts one into."""
@@ -115,6 +116,23 @@ def failed(error: Exception, text: str) -> EngineError:
     return EngineError(f"VieNeu failed: {type(error).__name__}: {reason}")
 
 
+@contextmanager
+def no_panic() -> Iterator[None]:
+    """Let the Rust in sea-g2p fail like all else: its panics are no Exception, nor importable.
+
+    Raises:
+        EngineError: It gave up; for a text, one that it takes too many steps to read.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise EngineError(
+            f"sea-g2p gave up on this text ({_first_line(error)}): say it in plainer words"
+        ) from error
+
+
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")
 
@@ -145,13 +163,7 @@ class _Stoppable:
         return getattr(self._session, name)
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:
-        options = ort.RunOptions()
-
-        def terminate() -> None:
-            options.terminate = True
-
-        with interruptible(terminate):
-            return self._session.run(outputs, feeds, options)
+        return run_interruptibly(self._session, outputs, feeds)
 
 
 def _make_stoppable(engine: Any) -> None:

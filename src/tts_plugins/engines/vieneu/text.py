@@ -18,8 +18,19 @@ _CUE = re.compile(
 _UNSAYABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 """Control characters and halves of one character, which no text that the SDK takes may hold."""
 
-_LONG = re.compile(r"\w{40}(?=\w)")
-"""More letters in a row than a word has: sea-g2p 0.10 takes their number squared, 45 s for 2000."""
+_ACCENT = "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_HEAPED = re.compile(f"({_ACCENT}{{3}}){_ACCENT}+")
+"""More accents on a letter than any language has; Nano would compute with each."""
+
+_LONG = re.compile(r"(?=\S{41})(?:\S{0,39}[^\w\s\[<|]|\S{1,39}(?=[\[<])|\S{40})")
+"""Characters in a row without a space, up to a mark if there is one, and never half of a cue:
+sea-g2p 0.10 takes their number squared, 45 s for 2000 letters, and panics at 400 of "1.1.1."."""
+
+_PARAGRAPH = re.compile(
+    r"(?=[^\n]{501})(?:[^\n]{250,499}[.!?…](?=\s)|[^\n]{250,499}[,;:–—](?=\s)|[^\n]{1,499}(?=\s))"
+)
+"""As much as it takes at a time, up to the end of a sentence if there is one: it panics at 20 000
+characters of numbers. The SDK gives it a paragraph at a time."""
 
 _COMMA = re.compile(r"(?<=[,;:–—])\s+")
 
@@ -36,7 +47,8 @@ AFTER_SENTENCE, AFTER_CLAUSE = 0.5, 0.3
 def sayable(text: str) -> str:
     """The same text, as the SDK can take it."""
     text = _UNSAYABLE.sub(" ", unicodedata.normalize("NFC", text))
-    return _LONG.sub(r"\g<0> ", text)
+    text = _LONG.sub(r"\g<0> ", _HEAPED.sub(r"\1", text))
+    return _PARAGRAPH.sub(r"\g<0>\n", text)
 
 
 def without_cues(text: str) -> str:
