@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tts_plugins.interruption import Interruption, interruptible
-from tts_plugins.lazy import Latest, Lazy
+from tts_plugins.lazy import Latest, Lazy, _start_anew
 
 
 def test_it_is_made_once() -> None:
@@ -68,6 +68,32 @@ def test_those_who_ask_meanwhile_wait_for_it() -> None:
         thread.join(10)
     assert len(made) == 2
     assert made[0] is made[1]
+
+
+def test_the_child_of_a_fork_makes_what_was_being_made() -> None:
+    # As after a fork while it is made: the thread that makes it doesn't exist in the child.
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make() -> str:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+        return "a"
+
+    lazy = Lazy(make)
+    latest = Latest({"a": lazy}, 1)
+    made: list[str] = []
+    threads = [threading.Thread(target=lazy, daemon=True)]
+    threads[0].start()
+    assert begun.wait(10)
+    with latest._lock:
+        _start_anew()
+        threads.append(threading.Thread(target=lambda: made.append(latest("a")), daemon=True))
+        threads[1].start()
+        threads[1].join(10)
+        assert made == ["a"]
+    go_on.set()
+    threads[0].join(10)
 
 
 def test_only_those_that_were_asked_for_last_are_kept() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +19,7 @@ class Lazy(Generic[T]):
         self._make = make
         self._lock = threading.Lock()
         self._made: T | None = None
+        _alive.add(self)
 
     def __call__(self) -> T:
         with self._lock:
@@ -48,6 +51,7 @@ class Latest(Generic[T]):
         self._lock = threading.Lock()
         self._kept: dict[str, None] = {}
         """The names of those that are kept, the latest last."""
+        _alive.add(self)
 
     def __call__(self, name: str) -> T:
         made = self._lazies[name]()
@@ -64,3 +68,16 @@ class Latest(Generic[T]):
         """Let go of all."""
         for lazy in self._lazies.values():
             lazy.drop()
+
+
+_alive: weakref.WeakSet[Lazy[Any] | Latest[Any]] = weakref.WeakSet()
+
+
+def _start_anew() -> None:
+    """In the child of a fork nobody goes on to make what was being made."""
+    for each in list(_alive):
+        each._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_start_anew)
