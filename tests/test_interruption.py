@@ -147,3 +147,16 @@ def test_a_block_may_last_over_several_steps_of_a_generator() -> None:
     assert stop.calls == 1
     generator.close()  # on a thread that nothing concerns
     assert stop.calls == 1
+
+
+def test_once_it_is_over_the_thread_is_concerned_by_what_it_was_before() -> None:
+    closed, open_ = Interruption(), Interruption()
+    closed.interrupt()
+    with closed.concerns():
+        with open_.concerns():
+            assert not interrupted()
+        assert interrupted()
+    assert not interrupted()
+    with pytest.raises(ZeroDivisionError), closed.concerns():
+        raise ZeroDivisionError
+    assert not interrupted()

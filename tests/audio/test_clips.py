@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 import wave
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,16 @@ def test_what_takes_too_long_is_given_up() -> None:
 
     with pytest.raises(InvalidRequestError, match="takes too long"):
         hear(recording(), clock=clock)
+
+
+@pytest.mark.parametrize(("seconds", "patient"), [(9.9, True), (10.1, False)])
+def test_a_recording_may_take_ten_seconds_to_decode(seconds: float, patient: bool) -> None:
+    times = chain([100.0], repeat(100.0 + seconds))
+    if patient:
+        assert header(hear(recording(), clock=lambda: next(times))) == (1, 2, 16_000, 16_000)
+        return
+    with pytest.raises(InvalidRequestError, match="takes too long to decode: send it as wav"):
+        hear(recording(), clock=lambda: next(times))
 
 
 @given(

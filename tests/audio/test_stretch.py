@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -82,3 +84,24 @@ def test_silence_stays_silence() -> None:
 def test_another_speed_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match=r"outside 0\.5 to 2\.0"):
         StreamStretcher(24_000, speed)
+
+
+@pytest.mark.parametrize(("growth", "speed"), [(40, 0.8), (40, 1.25), (-40, 0.8)])
+def test_a_tone_that_swells_or_fades_keeps_its_pitch(growth: int, speed: float) -> None:
+    t = np.arange(6000) / 24_000  # ten times louder every 60 ms, or softer
+    swelling = np.exp(growth * (t - (t[-1] if growth > 0 else 0))) * np.sin(2 * np.pi * 80 * t)
+    heard = stretched(swelling.astype(np.float32), speed)
+    level = np.exp(growth * speed * np.arange(len(heard)) / 24_000)
+    assert pitch(heard / level, 24_000) == pytest.approx(80, abs=0.3)
+
+
+def test_a_long_stream_takes_no_more_memory_than_a_short_one() -> None:
+    stretcher = StreamStretcher(24_000, 1.25)
+    tracemalloc.start()
+    try:
+        for _ in range(120):
+            stretcher.push(NOISE[:12_000].copy())
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4 * 24_000  # a second of it, of 60

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
@@ -211,3 +212,46 @@ def test_what_does_not_fit_is_an_error(network: Network) -> None:
         network.run(None, {"count": np.array(1, np.int64), "x": np.ones((1, 2), np.float32)})
     with pytest.raises(UNRUNNABLE):
         network.run(None, {"count": np.array(1, np.int32), "x": X})
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[ort.SessionOptions]:
+    """The options of each session that is made, in order."""
+    found: list[ort.SessionOptions] = []
+    real = ort.InferenceSession
+
+    def session(model: object, options: ort.SessionOptions, **settings: Any) -> object:
+        found.append(options)
+        return real(model, options, **settings)
+
+    monkeypatch.setattr(ort, "InferenceSession", session)
+    return found
+
+
+@pytest.mark.parametrize(("settings", "threads"), [({}, 1), ({"threads": 2}, 2)])
+def test_a_run_has_the_threads_it_was_given_and_none_of_them_spins(
+    model: bytes, given: list[ort.SessionOptions], settings: dict[str, Any], threads: int
+) -> None:
+    Network(model, **settings)
+    (options,) = given
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (threads, 1)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_threads_that_share_a_run_rest_when_it_is_over(
+    model: bytes, given: list[ort.SessionOptions]
+) -> None:
+    Network(model, threads=2)
+    (options,) = given
+    assert options.get_session_config_entry("session.force_spinning_stop") == "1"
+
+
+def test_it_is_optimized_unless_that_is_not_wanted(
+    model: bytes, given: list[ort.SessionOptions]
+) -> None:
+    Network(model)
+    Network(model, optimized=False)
+    assert [options.graph_optimization_level for options in given] == [
+        ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    ]

@@ -115,3 +115,34 @@ def test_nothing_is_lost_and_nothing_is_too_long(text: str, first: int) -> None:
         for a, b in piece.spans:
             assert 0 <= a <= b <= len(piece.phonemes)
         assert all(a[0] <= b[0] for a, b in pairwise(piece.spans))
+
+
+def test_neither_the_first_piece_nor_what_is_left_is_shorter_than_twenty() -> None:
+    rest = " " + "b" * 30 + "."
+    assert cut("a" * 20 + "," + rest) == ["a" * 20 + ",", rest]
+    assert cut("a" * 18 + "," + rest) == ["a" * 18 + "," + rest]
+    clause = "a" * 25 + ","
+    assert cut(clause + " " + "b" * 18 + ".") == [clause, " " + "b" * 18 + "."]
+    assert cut(clause + " " + "b" * 17 + ".") == [clause + " " + "b" * 17 + "."]
+
+
+def test_later_pieces_grow_by_half_to_two_hundred() -> None:
+    assert [len(piece) for piece in cut("x" * 1000)] == [60, 90, 135, 200, 200, 200, 115]
+
+
+def test_a_sentence_ends_a_piece_from_its_first_third_on_and_else_the_last_clause_does() -> None:
+    rest = " bbbbbbbbbbbbbbbbbbb, " + "c" * 60
+    assert cut("a" * 30 + "." + rest, first=90)[0] == "a" * 30 + "."
+    assert cut("a" * 29 + "." + rest, first=90)[0] == "a" * 29 + ". bbbbbbbbbbbbbbbbbbb,"
+
+
+def test_a_conjunction_that_comes_too_early_ends_no_piece() -> None:
+    rest = "and bbbbbbbbbbbbbbb " + "c" * 30
+    assert cut("a" * 19 + " " + rest)[0] == "a" * 19 + " "
+    assert cut("a" * 18 + " " + rest)[0] == "a" * 18 + " and bbbbbbbbbbbbbbb "
+
+
+def test_the_last_conjunction_that_is_not_too_late_ends_a_piece() -> None:
+    start, rest = "a" * 29 + " ", "or " + "c" * 30
+    assert cut(start + "and bbbbbbbbbb " + rest)[0] == start + "and bbbbbbbbbb "  # 45
+    assert cut(start + "and bbbbbbbbbbb " + rest)[0] == start

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,46 @@ def test_a_voice_of_another_size_is_refused(hub: Hub, tmp_path: Path, files: lis
     model = loading.load(str(tiny(tmp_path / "other", layers=3)), "cpu", 1)
     with pytest.raises(ValueError, match="this isn't a voice of this model"):
         states.load(model, files[0])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "samples"), [(0.5, 12_000), (29.9, 717_600), (30.0, 720_000), (31.0, 720_000)]
+)
+def test_all_of_a_recording_is_heard_and_no_more_than_30_seconds(
+    config: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, samples: int
+) -> None:
+    model = loading.load(str(config), "cpu", 1)
+    heard: list[tuple[int, ...]] = []
+    monkeypatch.setattr(
+        model, "get_state_for_audio_prompt", lambda audio: heard.append(tuple(audio.shape))
+    )
+    states.learn(model, recording(220, seconds))  # at 16 kHz, and the model's rate is 24
+    assert heard == [(1, samples)]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_voice_of_numbers_that_are_none_is_refused(
+    config: Path, tmp_path: Path, number: float
+) -> None:
+    model = loading.load(str(config), "cpu", 1)
+    state = states.learn(model, recording(220, 0.5))
+    path = tmp_path / "voice.safetensors"
+    states.save(state, path)
+    states.load(model, path)
+    next(iter(state.values()))["cache"][0, 0, 0, 0, 0] = number
+    states.save(state, path)
+    with pytest.raises(ValueError, match="this isn't a voice of this model"):
+        states.load(model, path)
+
+
+def test_a_catalogue_that_is_dropped_lets_go_of_its_voices(hub: Hub, files: list[Path]) -> None:
+    hub.put("english", "alba", files[0])
+    catalogue = states.Catalogue(loading.load("english", "cpu", 1), "english")
+    kept = weakref.ref(next(iter(catalogue.find("alba").values()))["cache"])
+    gc.collect()
+    assert kept() is not None
+    catalogue.drop()
+    gc.collect()
+    assert kept() is None
+    with pytest.raises(EngineError):
+        catalogue.find("alba")
