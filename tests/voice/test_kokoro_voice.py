@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from benchmarks.texts import SENTENCES
+from tts_plugins import testing
 from tts_plugins.engines.kokoro import KokoroEngine
 from tts_plugins.scheduler import Scheduler
-from tts_plugins.testing import check_engine
 from tts_plugins.types import Samples, SynthesisRequest, Word
 
 pytest.importorskip("faster_whisper", reason="needs the voice group: scripts/test --voice")
@@ -31,7 +31,7 @@ pytestmark = [
 from tests.voice import judges  # noqa: E402  after it is known that they are there
 
 RATE = 24_000
-TEXTS = SENTENCES[:6]
+TEXTS = SENTENCES[:4]
 WAITING, WHOLE = 0.0, math.inf
 """Of a listener who waits for the first sound, and of one who waits for all."""
 
@@ -87,10 +87,9 @@ def test_words_are_where_an_aligner_hears_them(due: float) -> None:
     assert abs(float(np.median(errors))) <= 0.05
 
 
-async def test_the_real_one_keeps_the_contract() -> None:
-    scheduler = Scheduler(engine(), max_ahead=math.inf)
-    checks = await check_engine(scheduler)
-    # Where others use the cores, some of it takes longer than a check may.
-    slow = "nothing came of it within"
-    assert [c for c in checks if not c.passed and not c.detail.startswith(slow)] == []
-    assert sum(c.passed for c in checks) >= 11
+async def test_the_real_one_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where others use the cores, the longest check may take more than a minute.
+    monkeypatch.setattr(testing, "_PATIENCE", 300.0)
+    checks = await testing.check_engine(Scheduler(engine(), max_ahead=math.inf))
+    assert [check for check in checks if not check.passed] == []
+    assert len(checks) == 13
