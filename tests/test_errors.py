@@ -21,6 +21,7 @@ from tts_plugins.errors import (
     UnreachableError,
     UnspeakableTextError,
     VoiceNotFoundError,
+    first_line,
 )
 
 
@@ -123,3 +124,11 @@ def test_what_a_server_asks_for_is_kept() -> None:
 def test_a_silent_server_is_caught_as_a_silent_engine() -> None:
     assert isinstance(RemoteTimeoutError("late"), EngineTimeoutError)
     assert isinstance(MissingDependencyError("cli"), ImportError)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(ValueError("a\nb"), "a"), (ValueError(" \n a "), "a"), (TimeoutError(), "TimeoutError")],
+)
+def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+    assert first_line(error) == line

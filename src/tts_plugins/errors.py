@@ -157,3 +157,8 @@ class RemoteTimeoutError(RemoteError, EngineTimeoutError):
 
 class UnreadableTextWarning(UserWarning):
     """Part of a text is in a script that the voice can't read, and was not spoken."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, as far as it fits into a line; what it is, if it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

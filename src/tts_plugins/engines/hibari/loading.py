@@ -20,7 +20,7 @@ from tts_plugins.engines.hibari.speaker import (
     to_ids,
 )
 from tts_plugins.engines.hibari.vocoder import HOP, Vocoder, draw_noise
-from tts_plugins.errors import EngineError
+from tts_plugins.errors import EngineError, first_line
 from tts_plugins.network.graph import UnknownGraphError
 from tts_plugins.network.session import UNRUNNABLE, Network
 
@@ -58,7 +58,7 @@ def load(path: Path) -> Speaker:
         logger.warning(
             "%s can't be streamed (%s): it is spoken a sentence at a time, without word times",
             path,
-            str(error).splitlines()[0],
+            first_line(error),
         )
         return whole
     except (DecodeError, ValueError) as error:

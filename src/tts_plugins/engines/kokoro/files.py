@@ -16,7 +16,7 @@ import onnx
 
 from tts_plugins.engines.kokoro.model import parse
 from tts_plugins.engines.kokoro.voices import VoiceFiles
-from tts_plugins.errors import EngineError, MissingDependencyError
+from tts_plugins.errors import EngineError, MissingDependencyError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _read(path: Path) -> onnx.ModelProto:
         onnx.load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise EngineError(
-            f"the weights of {path} aren't beside it: {str(error).splitlines()[0]}; "
+            f"the weights of {path} aren't beside it: {first_line(error)}; "
             "get the .onnx_data file as well"
         ) from error
     return model
@@ -237,7 +237,7 @@ def _downloaded(export: str, with_voices: bool) -> Path:
     try:
         folder = fetch(local=False)
     except Exception as error:  # whatever the hub's client, or its own HTTP client, raises
-        raise EngineError(_cannot_download(export, str(error).splitlines()[0])) from error
+        raise EngineError(_cannot_download(export, first_line(error))) from error
     if not _whole(folder, export, with_voices):
         raise EngineError(_cannot_download(export, "it, or its voices, isn't there"))
     return folder

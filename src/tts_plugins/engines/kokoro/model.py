@@ -21,7 +21,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tts_plugins.errors import EngineError
+from tts_plugins.errors import EngineError, first_line
 from tts_plugins.network.graph import Graph
 from tts_plugins.network.session import UNRUNNABLE, Network
 from tts_plugins.types import Samples
@@ -125,7 +125,7 @@ class Model:
         try:
             audio, *told = self._network.run(outputs, self._feeds(tokens, style, speed))
         except UNRUNNABLE as error:
-            raise EngineError(f"Kokoro failed: {str(error).splitlines()[0]}") from error
+            raise EngineError(f"Kokoro failed: {first_line(error)}") from error
         samples = audio.reshape(-1).astype(np.float32)
         if not np.isfinite(samples).all():
             raise EngineError("Kokoro gave samples that are no numbers: try a float32 model")

@@ -23,6 +23,7 @@ from tts_plugins.errors import (
     InvalidRequestError,
     UnspeakableTextError,
     VoiceNotFoundError,
+    first_line,
 )
 from tts_plugins.interruption import interrupted
 from tts_plugins.lazy import Latest, Lazy
@@ -246,7 +247,7 @@ class _Utterance:
                 yield AudioChunk(samples, self._rate, (*self._late, *due))
                 self._late = []
         except UNRUNNABLE as error:
-            raise EngineError(f"the voice failed: {str(error).splitlines()[0]}") from error
+            raise EngineError(f"the voice failed: {first_line(error)}") from error
 
     def end(self, reason: str) -> Iterator[AudioChunk]:
         """Words that are left, in a moment of silence.

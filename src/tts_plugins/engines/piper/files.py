@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tts_plugins.engines.piper.config import Config, read_config
-from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError
+from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +118,8 @@ def _downloaded(name: str, match: re.Match[str]) -> Path:
         return fetched(file)
     except Exception as error:
         # Whatever its client for HTTP, which isn't always the same one, raises.
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise EngineError(
             f"voice {name!r} couldn't be downloaded from "
-            f"https://huggingface.co/{REPOSITORY}/resolve/main/{file}: {reason}; check the name "
-            "and the connection, or download it and its .onnx.json, and give the path"
+            f"https://huggingface.co/{REPOSITORY}/resolve/main/{file}: {first_line(error)}; "
+            "check the name and the connection, or download it and its .onnx.json, and give the path"
         ) from error

@@ -23,7 +23,7 @@ from tts_plugins.engines.piper.speaker import (
     WholeSpeaker,
     network_input,
 )
-from tts_plugins.errors import EngineError
+from tts_plugins.errors import EngineError, first_line
 from tts_plugins.network.graph import UnknownGraphError
 from tts_plugins.network.session import UNRUNNABLE, Network
 
@@ -82,7 +82,7 @@ def load(path: Path, ids: Sequence[int], *, providers: Sequence[str] = CPU) -> S
         logger.warning(
             "%s can't be streamed (%s): it is spoken a sentence at a time, without word times",
             path,
-            str(error).splitlines()[0] if str(error) else type(error).__name__,
+            first_line(error),
         )
         return whole
     finally:
@@ -103,7 +103,7 @@ def _read(path: Path) -> onnx.ModelProto:
     except DecodeError as error:
         raise _no_voice(path, "it is no ONNX model") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise _no_voice(path, str(error).splitlines()[0]) from error
+        raise _no_voice(path, first_line(error)) from error
     return model
 
 

@@ -10,7 +10,13 @@ from typing import Any
 
 import onnxruntime as ort
 
-from tts_plugins.errors import EngineError, InvalidRequestError, MissingDependencyError, TTSError
+from tts_plugins.errors import (
+    EngineError,
+    InvalidRequestError,
+    MissingDependencyError,
+    TTSError,
+    first_line,
+)
 from tts_plugins.network.session import run_interruptibly
 
 _WATERMARKED = 4
@@ -89,7 +95,7 @@ def _gpu_is_there() -> bool:
 
 def unopened(model: str, error: Exception, settings: Mapping[str, Any]) -> TTSError:
     """Why it can't be opened, in one line with a remedy."""
-    reason = f"{type(error).__name__}: {_first_line(error)}"
+    reason = f"{type(error).__name__}: {first_line(error)}"
     where = settings.get("onnx_dir") or settings.get("backbone_repo") or "the hub"
     if isinstance(error, OSError) or type(error).__module__.startswith(("huggingface_hub", "http")):
         return EngineError(
@@ -107,10 +113,10 @@ def failed(error: Exception, text: str) -> EngineError:
     if "scheduler is down" in str(error):
         cause = error.__cause__ or error
         return EngineError(
-            f"VieNeu's streams have ended ({type(cause).__name__}: {_first_line(cause)}): close "
+            f"VieNeu's streams have ended ({type(cause).__name__}: {first_line(cause)}): close "
             "this engine and open it again"
         )
-    reason = _first_line(error)
+    reason = first_line(error)
     if text:
         reason = reason.replace(text, "...")
     return EngineError(f"VieNeu failed: {type(error).__name__}: {reason}")
@@ -129,12 +135,8 @@ def no_panic() -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise EngineError(
-            f"sea-g2p gave up on this text ({_first_line(error)}): say it in plainer words"
+            f"sea-g2p gave up on this text ({first_line(error)}): say it in plainer words"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "")
 
 
 def _begin_streams(sdk: Any) -> None:
