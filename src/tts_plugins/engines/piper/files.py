@@ -121,5 +121,6 @@ def _downloaded(name: str, match: re.Match[str]) -> Path:
         raise EngineError(
             f"voice {name!r} couldn't be downloaded from "
             f"https://huggingface.co/{REPOSITORY}/resolve/main/{file}: {first_line(error)}; "
-            "check the name and the connection, or download it and its .onnx.json, and give the path"
+            "check the name and the connection, or download it with its .onnx.json, and give the "
+            "path"
         ) from error
