@@ -106,7 +106,7 @@ def test_what_can_not_be_downloaded_is_named_with_its_address(
         f"voice {NAME!r} couldn't be downloaded from https://huggingface.co/rhasspy/piper-voices/"
         f"resolve/main/en/en_US/lessac/medium/{NAME}.onnx: "
     )
-    assert message.endswith("or download it and its .onnx.json, and give the path")
+    assert message.endswith("or download it with its .onnx.json, and give the path")
     assert "\n" not in message
 
 
