@@ -168,7 +168,7 @@ def check(
     """Check that an engine keeps the contract."""
     engine = engine or named
     if not engine:
-        raise InvalidRequestError("which engine? such as: tts-plugins check hibari")
+        raise typer.BadParameter("which engine? such as: tts-plugins check hibari")
 
     async def checked() -> bool:
         passed = True
