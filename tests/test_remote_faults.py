@@ -200,7 +200,8 @@ async def test_what_is_only_odd_is_played_and_so_is_what_comes_after_it(name: st
         assert await heard(engine) == PCM
         assert server.asked == 1
         assert await heard(engine) == PCM
-        assert server.asked == 2
+        # Garbage may be noticed only when the next request is on its connection, and is asked anew.
+        assert server.asked in ((2, 3) if name.startswith("garbage") else (2,))
 
 
 async def test_what_comes_at_once_is_heard_in_pieces() -> None:
