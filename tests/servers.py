@@ -108,6 +108,13 @@ class Server:
         """Requests for speech, or whatever else is posted."""
         return sum(call.method == "POST" for call in self.calls)
 
+    async def answered(self) -> None:
+        """When every answer is sent to its end, and a client on this loop has read it."""
+        answering = [task for each in self.connections for task in each._answering]
+        await asyncio.gather(*answering, return_exceptions=True)
+        for _ in range(3):  # what was written is there to read when the loop looks next
+            await asyncio.sleep(0)
+
 
 class _Connection(asyncio.Protocol):
     transport: asyncio.Transport
