@@ -35,6 +35,19 @@ def test_it_is_made_again_after_it_failed_or_was_dropped() -> None:
     assert lazy() == "b"
 
 
+def test_what_is_dropped_while_it_is_made_is_not_kept() -> None:
+    made = iter("ab")
+
+    def make() -> str:
+        lazy.drop()  # as another thread does that closes an engine
+        return next(made)
+
+    lazy = Lazy(make)
+    assert lazy() == "a"
+    assert not lazy.made
+    assert lazy() == "b"
+
+
 def test_an_interruption_of_the_first_who_asks_doesnt_break_it_off() -> None:
     stopped: list[bool] = []
 

@@ -41,8 +41,7 @@ class BlockingEngine(Protocol):
     Scheduler turns it into an Engine. ``synthesize`` runs on a worker thread, one step (one
     ``next``) at a time; several generators may be open, but with one worker no two steps
     overlap, unless one hangs and nobody waits for it any more. The shorter the step, the sooner
-    a more urgent stream gets its turn.
-    One that can't be short has an ``interruptible`` block in it.
+    a more urgent stream gets its turn. One that can't be short has an ``interruptible`` block.
 
     An attribute ``workers`` says how many steps ``open_engine`` shall have run at the same time:
     one for each stream that the engine computes together, or for each core that it can use. It is 1

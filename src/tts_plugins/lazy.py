@@ -19,14 +19,19 @@ class Lazy(Generic[T]):
         self._make = make
         self._lock = threading.Lock()
         self._made: T | None = None
+        self._drops = 0
         _alive.add(self)
 
     def __call__(self) -> T:
         with self._lock:
             if self._made is None:
+                drops = self._drops
                 # In a context of its own: an interruption of the stream that happens to be the
                 # first to ask would leave everybody with what is half made.
-                self._made = Context().run(self._make)
+                made = Context().run(self._make)
+                if drops != self._drops:
+                    return made  # for who asked; nobody wants it kept any more
+                self._made = made
             return self._made
 
     @property
@@ -34,7 +39,8 @@ class Lazy(Generic[T]):
         return self._made is not None
 
     def drop(self) -> None:
-        """Let go of it."""
+        """Let go of it, and of what is being made."""
+        self._drops += 1
         self._made = None
 
 

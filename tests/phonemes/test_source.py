@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_plugins.phonemes.source import Item, Mark, read_items
+from tts_plugins.phonemes.source import Item, Mark, heard_together, read_items
+from tts_plugins.types import Word
 
 
 def items(text: str) -> list[Item]:
@@ -101,3 +102,9 @@ def test_what_is_read_of_any_text_is_harmless(text: str) -> None:
     for item in items(text):
         assert len(item.spoken) <= 200
         assert item.spoken.isprintable()
+
+
+def test_words_that_are_said_as_one_share_its_time() -> None:
+    words = heard_together([Mark("in", 3), Mark("the", 6)], 1.0, 2.0)
+    assert words == [Word("in", 3, 1.0, 1.5), Word("the", 6, 1.5, 2.0)]
+    assert heard_together([], 1.0, 2.0) == []

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tts_plugins.text.words import speakable
+from tts_plugins.types import Word
 
 _SHOWN, _SOUND = r"[^\[\]]{1,200}", r"[^()/]{0,400}"
 _ITEM = re.compile(
@@ -41,6 +42,15 @@ class Mark:
 
     text: str
     offset: int
+
+
+def heard_together(marks: Sequence[Mark], start: float, end: float) -> list[Word]:
+    """Divide the time of what is said as one among its words; nearly always there is one."""
+    step = (end - start) / max(1, len(marks))
+    return [
+        Word(mark.text, mark.offset, start + i * step, start + (i + 1) * step)
+        for i, mark in enumerate(marks)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

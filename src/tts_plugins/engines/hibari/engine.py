@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from hibari.voices import VOICES
 
-from tts_plugins.audio.level import FAINT, first_above
+from tts_plugins.audio.level import quiet_front
 from tts_plugins.engines.hibari.download import Downloader, path_of
 from tts_plugins.engines.hibari.loading import load
 from tts_plugins.engines.hibari.speaker import Speaker
@@ -29,12 +29,10 @@ from tts_plugins.phonemes.ipa import markup
 from tts_plugins.phonemes.source import read_items
 from tts_plugins.phonemes.unread import Unread
 from tts_plugins.text.words import shifted
-from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 _SLOWEST, _FASTEST = 0.5, 2.0
 _OPTIONS = {"seed": SEED}
-_ONSET = SAMPLE_RATE // 125
-"""Samples kept before the first that isn't faint: 8 ms, in which a sound may begin softly."""
 _NOTHING = SAMPLE_RATE // 50
 """Samples of silence that carry words of which nothing is heard, when no sound follows."""
 
@@ -168,7 +166,8 @@ def _speak(
             stop = before + speech.schedule.length
         for samples in speech.chunks:
             if not before:
-                quiet = _quiet(samples)
+                # The network foretells the first sound only roughly.
+                quiet = quiet_front(samples, SAMPLE_RATE)
                 samples = samples[quiet:]
                 words = [shifted(word, -quiet / SAMPLE_RATE) for word in words]
                 stop -= quiet
@@ -176,11 +175,6 @@ def _speak(
             due = [w for w in words if w.start * SAMPLE_RATE < before or before == stop]
             words = words[len(due) :]
             yield AudioChunk(samples, SAMPLE_RATE, tuple(due))
-
-
-def _quiet(samples: Samples) -> int:
-    """Samples in front that can be left out: the network foretells the first sound only roughly."""
-    return max(0, (first_above(samples, FAINT) or 0) - _ONSET)
 
 
 def _runs(phonemes: str) -> Iterator[tuple[int, int]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tts_plugins.engines.hibari.speaker import Schedule
 from tts_plugins.phonemes.english import Reading
-from tts_plugins.phonemes.source import Mark
+from tts_plugins.phonemes.source import heard_together
 from tts_plugins.types import Word
 
 _EARLY = 0.04
@@ -31,19 +29,10 @@ def words_of(reading: Reading, begin: int, schedule: Schedule, before: float) ->
         # What isn't heard may stand behind the last phoneme of the last run.
         if begin <= first < begin + last or first == begin + last == len(reading.phonemes):
             start, end = float(heard[first - begin]), float(heard[min(stop - begin, last)])
-            words += _share(item.marks, start, end)
+            words += heard_together(item.marks, start, end)
     return words
 
 
 def unheard(reading: Reading, at: float) -> list[Word]:
     """Words of a reading in which there is nothing to hear."""
-    return [word for item in reading.items for word in _share(item.marks, at, at)]
-
-
-def _share(marks: Sequence[Mark], start: float, end: float) -> list[Word]:
-    """Divide the time of an item among its words; nearly always there is one."""
-    step = (end - start) / max(1, len(marks))
-    return [
-        Word(mark.text, mark.offset, start + i * step, start + (i + 1) * step)
-        for i, mark in enumerate(marks)
-    ]
+    return [word for item in reading.items for word in heard_together(item.marks, at, at)]

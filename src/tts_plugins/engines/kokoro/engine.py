@@ -39,6 +39,7 @@ from tts_plugins.interruption import interrupted
 from tts_plugins.library import VoiceLibrary
 from tts_plugins.options import Bounds, OneOf, Options, Table, check_speed
 from tts_plugins.phonemes.pronounced import Pronounced
+from tts_plugins.phonemes.source import heard_together
 from tts_plugins.phonemes.unread import Unread
 from tts_plugins.types import AudioChunk, Reference, Samples, SynthesisRequest, Voice, Word
 
@@ -168,7 +169,8 @@ class KokoroEngine:
             unread.tell()
             tokens = tokens_of(piece.phonemes, self._vocabulary)
             if not piece.audible or not tokens.ids:
-                late += _unheard(piece, made)
+                at = made / SAMPLE_RATE
+                late += heard_together(piece.marks, at, at)
                 continue
             samples, words = _speak(model, piece, tokens, styles, request.speed)
             if volume != 1.0:
@@ -343,9 +345,3 @@ def _save(styles: Styles, path: Path) -> None:
 
 def _load(path: Path) -> Styles:
     return read_voice(read_file(path))
-
-
-def _unheard(piece: Piece, made: int) -> list[Word]:
-    """Words of a piece in which there is nothing to hear."""
-    at = made / SAMPLE_RATE
-    return [Word(mark.text, mark.offset, at, at) for mark in piece.marks]

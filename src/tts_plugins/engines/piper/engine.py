@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tts_plugins.audio.level import FAINT, first_above
+from tts_plugins.audio.level import quiet_front
 from tts_plugins.devices import CPU, cores, providers
 from tts_plugins.engines.piper.config import SCALES, Config
 from tts_plugins.engines.piper.files import VoiceFile, find
@@ -33,7 +33,7 @@ from tts_plugins.phonemes.pronounced import Pronounced, Reader
 from tts_plugins.phonemes.spelling import reader_for
 from tts_plugins.phonemes.unread import Unread
 from tts_plugins.text.words import shifted
-from tts_plugins.types import AudioChunk, Samples, SynthesisRequest, Voice, Word
+from tts_plugins.types import AudioChunk, SynthesisRequest, Voice, Word
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,6 @@ _OPTIONS = {
 }
 """Piper has two names for the noise of durations."""
 _SETTINGS = {"seed": SEED, "most_loaded": Bounds(1, whole=True)}
-_ONSET = 0.008
-"""Seconds kept before the first sample that isn't faint, in which a sound may begin softly."""
 _NOTHING = 0.02
 """Seconds of silence that carry words of which nothing is heard, when no sound follows."""
 _PAUSES = frozenset(" ,.;:!?-–—…'\"()«»“”،؛؟۔。，？！¡¿\n")
@@ -236,7 +234,8 @@ class _Utterance:
                 stop = self._samples + schedule.length
             for samples in speech.chunks:
                 if not self._samples:
-                    quiet = self._quiet(samples)
+                    # Durations foretell the first sound only roughly.
+                    quiet = quiet_front(samples, self._rate)
                     samples = samples[quiet:]
                     words = [shifted(word, -quiet / self._rate) for word in words]
                     stop -= quiet
@@ -260,10 +259,6 @@ class _Utterance:
         if self._late:
             silence = np.zeros(round(_NOTHING * self._rate), np.float32)
             yield AudioChunk(silence, self._rate, tuple(self._late))
-
-    def _quiet(self, samples: Samples) -> int:
-        """Samples in front that can be left out: durations foretell the first sound roughly."""
-        return max(0, (first_above(samples, FAINT) or 0) - round(_ONSET * self._rate))
 
 
 def _load(file: VoiceFile, providers: Sequence[str]) -> _Loaded:

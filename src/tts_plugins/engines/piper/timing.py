@@ -9,6 +9,7 @@ import numpy as np
 
 from tts_plugins.engines.piper.speaker import Schedule
 from tts_plugins.phonemes.pronounced import Pronounced
+from tts_plugins.phonemes.source import heard_together
 from tts_plugins.types import Word
 
 EARLY = 0.03
@@ -38,15 +39,10 @@ def words_of(
     said = zip(pronounced.marks, pronounced.spans, strict=True)
     for (begin, end), several in groupby(said, key=lambda each: each[1]):
         marks = [mark for mark, _ in several]
-        start, stop = heard[begin], heard[max(begin, end)]
-        step = (stop - start) / len(marks)
-        words += [
-            Word(mark.text, mark.offset, start + i * step, start + (i + 1) * step)
-            for i, mark in enumerate(marks)
-        ]
+        words += heard_together(marks, heard[begin], heard[max(begin, end)])
     return words
 
 
 def unheard(pronounced: Pronounced, at: float) -> list[Word]:
     """Words of a piece in which there is nothing to hear."""
-    return [Word(mark.text, mark.offset, at, at) for mark in pronounced.marks]
+    return heard_together(pronounced.marks, at, at)

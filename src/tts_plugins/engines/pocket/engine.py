@@ -170,7 +170,6 @@ class PocketEngine:
             InvalidRequestError: The name can't be one, or the recording is of no use.
             EngineError: The model was loaded without what that takes, for want of a login.
         """
-        self._open()
         loading.check_cloning(self._model)
         return self._library.learn(
             name,

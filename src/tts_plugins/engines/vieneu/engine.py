@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tts_plugins.audio.level import first_above
+from tts_plugins.audio.level import FAINT, ONSET, first_above
 from tts_plugins.audio.stretch import FASTEST, SLOWEST, StreamStretcher
 from tts_plugins.engines.vieneu.loading import check_device, failed, no_panic, open_sdk, unopened
 from tts_plugins.engines.vieneu.options import NANO, TURBO
@@ -36,12 +36,6 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 0.25
 """Seconds of a chunk: Nano gives a whole clause at once."""
-
-_FAINT = 0.0025
-"""-52 dBFS: what is quieter before the first sound is left out."""
-
-_ONSET = 0.008
-"""Seconds of it that are kept, in which a sound may begin softly."""
 
 _TRIMMED = 0.08
 """Seconds of silence that Nano leaves around each piece, both ends together."""
@@ -337,11 +331,11 @@ def _begun(audio: Iterator[Samples], sample_rate: int) -> Iterator[Samples]:
     begun = False
     for samples in audio:
         if not begun:
-            first = first_above(samples, _FAINT)
+            first = first_above(samples, FAINT)
             if first is None:
                 continue
             begun = True
-            samples = samples[max(0, first - round(_ONSET * sample_rate)) :]
+            samples = samples[max(0, first - round(ONSET * sample_rate)) :]
         yield np.asarray(samples, np.float32)
 
 
