@@ -46,7 +46,7 @@ MODEL = Path(joe.model_path())
 CONFIG = Path(joe.config_path())
 CPUS = len(os.sched_getaffinity(0))
 
-_PATIENCE = 30.0
+_PATIENCE = 12.0
 """Seconds without audio after which Pipecat ends a turn. Its own 3 s end one before its first
 sound where eight speak at once, after which the service counts as broken."""
 

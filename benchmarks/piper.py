@@ -55,12 +55,12 @@ async def one_caller() -> list[Row]:
     turns: dict[tuple[str, str], list[Turn]] = defaultdict(list)
     async with contenders(*ALONE) as those, AsyncExitStack() as stack:
         calls = {name: await stack.enter_async_context(it.call()) for name, it in those.items()}
-        elsewhere = [it.elsewhere for it in those.values() if it.elsewhere]
-        others = cpu.Others(time.process_time, *elsewhere)
+        clocks = [time.process_time, *(it.elsewhere for it in those.values() if it.elsewhere)]
+        others = cpu.Others(*clocks)
         for n in range(ROUNDS + 1):
             for text in TEXTS:
                 for name, it in those.items():
-                    await cpu.rest(lambda: sum((it.used() for it in those.values()), 0.0))
+                    await cpu.rest(lambda: sum(clock() for clock in clocks))
                     turn = await _turn(it, calls[name], text)
                     if n:  # the first is to warm up
                         turns[name, text].append(turn)
