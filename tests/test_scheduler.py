@@ -129,6 +129,74 @@ async def test_new_streams_are_let_in_in_the_order_of_their_coming() -> None:
     assert order[:4] == "abcd"
 
 
+class Costs:
+    """A clock by which steps last as long as a test wants."""
+
+    def __init__(self, **seconds: float) -> None:
+        self.now = 100.0
+        self.seconds = seconds
+        self.seen: set[str] = set()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def step(self, name: str) -> None:
+        self.now += self.seconds["later" if name in self.seen else "first"]
+        self.seen.add(name)
+
+
+async def test_a_new_stream_waits_until_everyone_can_wait_for_everyone() -> None:
+    clock, gate = Costs(first=0.1, later=0.2), Turnstile()
+
+    def before(name: str) -> None:
+        gate(name)
+        clock.step(name)
+
+    engine = SpyEngine(seconds=0.6, before=before)
+    scheduler = Scheduler(engine, guard=0.05, max_ahead=math.inf, clock=clock)
+    known = asyncio.create_task(drain(scheduler, "known"))
+    await gate.hold()
+    gate.pass_.release(4)
+    await known
+    tasks = [asyncio.create_task(drain(scheduler, name)) for name in "abcd"]
+    await gate.hold()
+    gate.open()
+    await asyncio.gather(*tasks)
+    await scheduler.aclose()
+    # After three first steps "a" has 0.4 s left, enough for one of "d" and one of its own; but "b",
+    # with 0.5 s, would have to wait for three.
+    assert "".join(engine.steps[4:]).index("d") > 6
+
+
+async def test_a_new_stream_costs_those_who_listen_nothing_while_a_worker_is_left() -> None:
+    clock = Costs(first=3.0, later=0.0)
+    engine = SpyEngine(before=clock.step)
+    scheduler = Scheduler(engine, workers=2, max_ahead=math.inf, clock=clock)
+    assert await drain(scheduler, "known") == 4
+
+    gates = {name: Turnstile() for name in "abcd"}
+    engine._before = lambda name: gates[name](name)
+    tasks = []
+    for name in "ab":
+        tasks.append(asyncio.create_task(drain(scheduler, name)))
+        await gates[name].hold()
+        gates[name].pass_.release()
+        await gates[name].hold()
+    tasks += [asyncio.create_task(drain(scheduler, name)) for name in "cd"]
+    await asyncio.sleep(0)
+    # Both have less to hear than a first step takes. While one worker takes that for "c", the
+    # other one is there for them; so it mustn't take "d".
+    gates["a"].pass_.release()
+    await gates["c"].hold()
+    gates["b"].pass_.release()
+    await gates["a"].hold()
+    assert "d" not in engine.steps
+    for gate in gates.values():
+        gate.open()
+    await asyncio.gather(*tasks)
+    await scheduler.aclose()
+
+
 async def test_no_more_steps_at_once_than_workers() -> None:
     barrier = threading.Barrier(2)
 
@@ -269,6 +337,7 @@ async def stall(chunks: int = 100) -> AsyncGenerator[Stalled, None]:
         gate.pass_.release()
         await asyncio.wait_for(other, 5)
         stalled.now += 100.0
+        stalled.scheduler._later_step = 0.0  # time has passed, but not because a step took long
         yield stalled
     finally:
         gate.open()

@@ -118,7 +118,7 @@ class Scheduler:
         workers: int = 1,
         max_streams: int = 256,
         max_ahead: float = 3.0,
-        guard: float = 0.3,
+        guard: float = 0.2,
         hang_after: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -137,7 +137,7 @@ class Scheduler:
         self._threads: set[threading.Thread] = set()
         self._busy: dict[threading.Thread, tuple[_Stream, float]] = {}
         """What each worker does, and since when."""
-        self._first_step = 0.0
+        self._first_step = self._later_step = 0.0
         self._lifetime = _FIRST_LIFETIME
         self._closed = False
         _alive.add(self)
@@ -270,11 +270,16 @@ class Scheduler:
         return min(listening, key=_dry_at, default=None)
 
     def _spare(self, now: float) -> float:
-        """Seconds that the neediest listener would have left after a new stream's first step."""
-        soonest = min(
-            (s.playhead.dry_at for s in self._open if s.urgent and not s.held), default=math.inf
-        )
-        return soonest - now - self._first_step
+        """Seconds that the neediest listener would have left if a new stream began now.
+
+        Its first step delays them only if it takes the last worker. Then they are served, the
+        first to run dry first, so the n-th waits for n steps.
+        """
+        dry = sorted(s.playhead.dry_at for s in self._open if s.urgent and not s.held)
+        beginning = sum(not stream.urgent for stream, _ in self._busy.values())
+        delay = self._first_step if beginning + 1 >= self._workers else 0.0
+        each = self._later_step / self._workers
+        return min((at - delay - n * each for n, at in enumerate(dry, 1)), default=math.inf) - now
 
     def _enter(self, request: SynthesisRequest) -> _Stream:
         now = self._clock()
@@ -320,7 +325,7 @@ class Scheduler:
         self._open.discard(stream)
         if not self._open:
             self._work_is_there.notify_all()
-        self._lifetime += _RECENT * (self._clock() - stream.opened_at - self._lifetime)
+        self._lifetime = _mean(self._lifetime, self._clock() - stream.opened_at)
         if stream in self._ready:
             self._ready.remove(stream)
         if stream.stepping:
@@ -430,9 +435,11 @@ class Scheduler:
             _close(chunks)
 
     def _account(self, stream: _Stream, chunk: AudioChunk, began: float, now: float) -> None:
-        if not stream.urgent:
-            cost = now - began
-            self._first_step += (_RECENT if self._first_step else 1) * (cost - self._first_step)
+        cost = now - began
+        if stream.urgent:
+            self._later_step = _mean(self._later_step, cost)
+        else:
+            self._first_step = _mean(self._first_step, cost)
         stream.urgent = True
         stream.made += chunk.seconds
         stream.playhead.add(chunk.seconds, now)
@@ -464,6 +471,11 @@ class Scheduler:
             stream.held = stream.untaken > self._max_ahead
             if not stream.held and not stream.closed:
                 self._rest(stream, self._continue(stream, now))
+
+
+def _mean(mean: float, value: float) -> float:
+    """A running mean with one more measurement; the first one is the mean, also of 0."""
+    return mean + (_RECENT if mean else 1) * (value - mean)
 
 
 def _dry_at(stream: _Stream) -> float:

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.engines.piper import tiny
+from tts_plugins.engines.piper.banded import banded
 from tts_plugins.engines.piper.loading import load
 from tts_plugins.engines.piper.speaker import Manner, Sounding, StreamedSpeaker, WholeSpeaker
 from tts_plugins.errors import EngineError
@@ -207,3 +208,18 @@ def test_another_place_than_asked_for_is_refused(tiny_voice: Path) -> None:
         pytest.raises(EngineError, match="ONNX Runtime can't use CUDAExecutionProvider here"),
     ):
         load(tiny_voice, IDS, providers=("CUDAExecutionProvider", "CPUExecutionProvider"))
+
+
+def test_an_encoder_that_says_something_else_once_it_is_changed_is_not_spoken_with(
+    joe: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(model: onnx.ModelProto) -> onnx.ModelProto:
+        model = banded(model)
+        for weight in model.graph.initializer:
+            if list(weight.dims) == [1, 9, 96]:
+                weight.CopyFrom(numpy_helper.from_array(np.zeros((1, 9, 96), "f4"), weight.name))
+        return model
+
+    monkeypatch.setattr("tts_plugins.engines.piper.graph.banded", damaged)
+    assert isinstance(load(joe, IDS), WholeSpeaker)
+    assert "can't be streamed" in caplog.text

@@ -16,10 +16,12 @@ can be drawn from a seed, and only as much of it as is needed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx
 
+from tts_plugins.engines.piper.banded import banded
 from tts_plugins.engines.piper.resumable import Layout, resumable
 from tts_plugins.network.graph import Graph, UnknownGraphError, attributes, tensor_info
 
@@ -56,10 +58,10 @@ class Parts:
     flow_layout: Layout
     decoder_layout: Layout
 
-    rest: bytes
-    """All that comes after the text, as it was: to compare with. It takes what the text gives."""
+    whole: bytes
+    """All of it as it was, to compare with, but for the noise: that it takes."""
     prior_noise: str
-    """Input of the rest: shape [1, channels, frames]."""
+    """Input of the whole: shape [1, channels, frames]."""
 
 
 def cut(model: onnx.ModelProto) -> Parts:
@@ -84,12 +86,13 @@ def cut(model: onnx.ModelProto) -> Parts:
     text_nodes = graph.between([*inputs, *random], [durations, means, spreads])
     used = {name for node in text_nodes for name in node.input}
     noise_info = [tensor_info(noise, 1, 2, "ids")] if noise else []
-    said = [tensor_info(name, None, None, None) for name in (durations, means, spreads)]
     text = graph.model(
         text_nodes,
         [*(info for name, info in inputs.items() if name in used), *noise_info],
-        said,
+        [tensor_info(name, None, None, None) for name in (durations, means, spreads)],
     )
+    with suppress(UnknownGraphError):  # then it takes longer
+        text = banded(text)
     speaker = {name: inputs[name] for name in (SPEAKER,) if name in inputs}
     prior_info = tensor_info(prior_noise, 1, channels, "frames")
     masks = _masks(graph, prior, z, made_of_durations)
@@ -106,7 +109,7 @@ def cut(model: onnx.ModelProto) -> Parts:
         TextLayout(noise, durations, means, spreads, channels),
         flow_layout,
         decoder_layout,
-        _rest(graph, list(inputs.values()), [*said, prior_info], samples),
+        _whole(graph, [*inputs.values(), *noise_info, prior_info], samples),
         prior_noise,
     )
 
@@ -212,13 +215,7 @@ def _only_taker(graph: Graph, name: str) -> onnx.NodeProto:
     return takers[0]
 
 
-def _rest(
-    graph: Graph,
-    inputs: list[onnx.ValueInfoProto],
-    given: list[onnx.ValueInfoProto],
-    samples: str,
-) -> bytes:
-    starts = [*inputs, *given]
+def _whole(graph: Graph, starts: list[onnx.ValueInfoProto], samples: str) -> bytes:
     nodes = graph.between([info.name for info in starts], [samples])
     used = {name for node in nodes for name in node.input}
     takes = [info for info in starts if info.name in used]

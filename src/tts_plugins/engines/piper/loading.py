@@ -21,6 +21,7 @@ from tts_plugins.engines.piper.speaker import (
     Speaker,
     StreamedSpeaker,
     WholeSpeaker,
+    duration_noise,
     network_input,
 )
 from tts_plugins.errors import EngineError, first_line
@@ -113,20 +114,17 @@ def _check(speaker: StreamedSpeaker, parts: Parts, ids: Sequence[int], least: fl
     manner = Manner(0.667, 1.0, 0.8)
     prior = speaker.predict(ids, manner, np.random.default_rng(0))
     total = int(prior.durations.sum())
-    if prior.means.shape != (len(ids), parts.text_layout.channels) or total < len(ids) // 4:
-        raise UnknownGraphError("the durations aren't those of the ids")
-    noise = np.random.default_rng(1).standard_normal((total, parts.text_layout.channels), "f4")
-    # Optimizing the reference would take longer than running it as it is.
-    rest = Network(parts.rest, optimized=False)
     layout = parts.text_layout
-    feeds = {
-        **network_input(ids, manner),
-        layout.durations: prior.durations.astype(np.float32)[None, None],
-        layout.means: prior.means[None],
-        layout.spreads: np.log(prior.deviations)[None],
-        parts.prior_noise: np.ascontiguousarray(noise.T)[None],
-    }
-    (expected,) = rest.run(None, {name: feeds[name] for name in rest.inputs})
+    if prior.means.shape != (len(ids), layout.channels) or total < len(ids) // 4:
+        raise UnknownGraphError("the durations aren't those of the ids")
+    feeds = network_input(ids, manner)
+    if layout.noise:
+        feeds[layout.noise] = duration_noise(len(ids), np.random.default_rng(0))
+    noise = np.random.default_rng(1).standard_normal((total, layout.channels), "f4")
+    feeds[parts.prior_noise] = np.ascontiguousarray(noise.T)[None]
+    # Optimizing the reference would take longer than running it as it is.
+    whole = Network(parts.whole, optimized=False)
+    (expected,) = whole.run(None, {name: feeds[name] for name in whole.inputs})
     pieces = speaker.decode(
         prior, manner, np.random.default_rng(1), 0, total, repeat(20), flow_chunk=20
     )
