@@ -104,8 +104,8 @@ class Scheduler:
             throws away, and that waits for a consumer who takes nothing. ``math.inf`` computes as
             fast as it can, for writing to a file; so does a request whose ``due`` is infinite,
             whenever nobody who listens needs a step.
-        guard: Seconds of audio that everyone listening must have left, beyond the cost of a new
-            stream's first step, for that step to start.
+        guard: Seconds of audio that everyone listening must have left for a new stream to begin,
+            beyond what its first step and those of the others will make them wait.
         hang_after: Seconds after which a step for a stream that is closed already is taken to
             hang. Its worker is then replaced, and the step left to itself.
         clock: Monotonic time in seconds. Tests pass their own.
@@ -474,7 +474,7 @@ class Scheduler:
 
 
 def _mean(mean: float, value: float) -> float:
-    """A running mean with one more measurement; the first one is the mean, also of 0."""
+    """A running mean, 0 before the first measurement, with one more."""
     return mean + (_RECENT if mean else 1) * (value - mean)
 
 
