@@ -33,43 +33,46 @@ _MOVING = {"Identity", "Pad", "Reshape", "Slice"}
 _SCORES = Template("""
 scores (float[b, h, n, d] given, float[1, k, d] window) => (float[b, h, n, n] made)
 <int64[1] w = {$w}, int64[1] two_w = {$two_w}, int64[7] zeros = {0, 0, 0, 0, 0, 0, 0},
- int64[1] rest = {-1}, int64[1] start = {0}, int64[1] axis_2 = {2}, int64[1] axis_3 = {3}>
+ int64[1] minus_one = {-1}, int64[1] zero = {0}, int64[1] two = {2}, int64[1] three = {3}>
 {
     turned = Transpose <perm = [0, 2, 1]> (window)
     near = MatMul (given, turned)
 
-    heads = Shape <end = 2> (given)
-    n = Shape <start = 2, end = 3> (given)
+    shape = Shape (given)
+    heads = Slice (shape, zero, two)
+    n = Slice (shape, two, three)
     n_behind = Concat <axis = 0> (zeros, n)
     longer = Pad (near, n_behind)
-    one_row = Concat <axis = 0> (heads, rest)
+    one_row = Concat <axis = 0> (heads, minus_one)
     numbers = Reshape (longer, one_row)
     columns = Add (n, two_w)
     all = Mul (n, columns)
-    kept = Slice (numbers, start, all, axis_2)
+    kept = Slice (numbers, zero, all, two)
     rows = Concat <axis = 0> (heads, n, columns)
     moved = Reshape (kept, rows)
     end = Add (n, w)
-    made = Slice (moved, w, end, axis_3)
+    made = Slice (moved, w, end, three)
 }
 """)
 
 _VALUES = Template("""
 values (float[b, h, n, n] given, float[1, k, d] window) => (float[b, h, n, d] made)
 <int64[8] w_around = {0, 0, 0, $w, 0, 0, 0, $w}, int64[5] zeros = {0, 0, 0, 0, 0},
- int64[1] rest = {-1}, int64[1] start = {0}, int64[1] k = {$k}, int64[1] axis_3 = {3}>
+ int64[1] minus_one = {-1}, int64[1] zero = {0}, int64[1] two = {2}, int64[1] three = {3},
+ int64[1] k = {$k}>
 {
     wider = Pad (given, w_around)
-    heads = Shape <end = 2> (given)
-    n = Shape <start = 2, end = 3> (given)
-    one_row = Concat <axis = 0> (heads, rest)
+    shape = Shape (given)
+    heads = Slice (shape, zero, two)
+    n = Slice (shape, two, three)
+    one_row = Concat <axis = 0> (heads, minus_one)
     numbers = Reshape (wider, one_row)
     n_behind = Concat <axis = 0> (zeros, n)
     longer = Pad (numbers, n_behind)
     columns = Add (n, k)
     rows = Concat <axis = 0> (heads, n, columns)
     moved = Reshape (longer, rows)
-    near = Slice (moved, start, k, axis_3)
+    near = Slice (moved, zero, k, three)
     made = MatMul (near, window)
 }
 """)

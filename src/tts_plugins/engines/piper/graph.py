@@ -59,7 +59,8 @@ class Parts:
     decoder_layout: Layout
 
     whole: bytes
-    """All of it as it was, to compare with, but for the noise: that it takes."""
+    """All of it as it was, to compare with, but for durations and noise: those it takes, since
+    elsewhere than on a CPU the durations may be rounded otherwise."""
     prior_noise: str
     """Input of the whole: shape [1, channels, frames]."""
 
@@ -86,10 +87,11 @@ def cut(model: onnx.ModelProto) -> Parts:
     text_nodes = graph.between([*inputs, *random], [durations, means, spreads])
     used = {name for node in text_nodes for name in node.input}
     noise_info = [tensor_info(noise, 1, 2, "ids")] if noise else []
+    said = [tensor_info(name, None, None, None) for name in (durations, means, spreads)]
     text = graph.model(
         text_nodes,
         [*(info for name, info in inputs.items() if name in used), *noise_info],
-        [tensor_info(name, None, None, None) for name in (durations, means, spreads)],
+        said,
     )
     with suppress(UnknownGraphError):  # then it takes longer
         text = banded(text)
@@ -109,7 +111,7 @@ def cut(model: onnx.ModelProto) -> Parts:
         TextLayout(noise, durations, means, spreads, channels),
         flow_layout,
         decoder_layout,
-        _whole(graph, [*inputs.values(), *noise_info, prior_info], samples),
+        _whole(graph, [*inputs.values(), said[0], prior_info], samples),
         prior_noise,
     )
 

@@ -21,7 +21,6 @@ from tts_plugins.engines.piper.speaker import (
     Speaker,
     StreamedSpeaker,
     WholeSpeaker,
-    duration_noise,
     network_input,
 )
 from tts_plugins.errors import EngineError, first_line
@@ -117,11 +116,12 @@ def _check(speaker: StreamedSpeaker, parts: Parts, ids: Sequence[int], least: fl
     layout = parts.text_layout
     if prior.means.shape != (len(ids), layout.channels) or total < len(ids) // 4:
         raise UnknownGraphError("the durations aren't those of the ids")
-    feeds = network_input(ids, manner)
-    if layout.noise:
-        feeds[layout.noise] = duration_noise(len(ids), np.random.default_rng(0))
     noise = np.random.default_rng(1).standard_normal((total, layout.channels), "f4")
-    feeds[parts.prior_noise] = np.ascontiguousarray(noise.T)[None]
+    feeds = {
+        **network_input(ids, manner),
+        layout.durations: prior.durations.astype(np.float32)[None, None],
+        parts.prior_noise: np.ascontiguousarray(noise.T)[None],
+    }
     # Optimizing the reference would take longer than running it as it is.
     whole = Network(parts.whole, optimized=False)
     (expected,) = whole.run(None, {name: feeds[name] for name in whole.inputs})

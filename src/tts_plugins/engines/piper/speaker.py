@@ -162,7 +162,8 @@ class StreamedSpeaker:
         layout = self._layout
         feeds = network_input(ids, manner)
         if layout.noise:
-            feeds[layout.noise] = duration_noise(len(ids), rng)
+            # Id by id, where the network draws one row after the other.
+            feeds[layout.noise] = rng.standard_normal((len(ids), 2), np.float32).T[None]
         names = [layout.durations, layout.means, layout.spreads]
         durations, means, spreads = self._text.run(
             names, {name: feeds[name] for name in self._text.inputs}
@@ -323,11 +324,6 @@ def network_input(ids: Sequence[int], manner: Manner) -> dict[str, Any]:
         np.array([manner.noise, manner.length, manner.noise_w], np.float32),
     ]
     return {**dict(zip(INPUTS, given, strict=True)), **_others(manner)}
-
-
-def duration_noise(ids: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Shape [1, 2, ids]; drawn id by id, where the network draws one row after the other."""
-    return rng.standard_normal((ids, 2), np.float32).T[None]
 
 
 def _others(manner: Manner) -> dict[str, NDArray[Any]]:
