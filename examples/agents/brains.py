@@ -61,7 +61,7 @@ WORD_EVERY = 0.03
 
 
 def ears() -> FrameProcessor:
-    """What turns speech into text: the service named by STT, or one that hears just when it ends."""
+    """What turns speech into text: the service named by STT, or one that hears when it ends."""
     return _service("STT") or Ears()
 
 
