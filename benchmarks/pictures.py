@@ -119,7 +119,7 @@ def _whole(axes: Axes, sentence: Sentence) -> None:
     for border in sentence.borders[:-1]:
         axes.plot([border, border], [-1.0, -0.72], color=INK, linewidth=1.4)
     axes.axvline(sentence.first_sound, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
-    _words(axes, sentence.words, HEARD)
+    _words(axes, sentence.words, HEARD, "whole")
 
 
 def _spectrogram(axes: Axes, sentence: Sentence) -> None:
@@ -143,7 +143,7 @@ def _spectrogram(axes: Axes, sentence: Sentence) -> None:
     axes.set_yticks([0, 4000, 8000], ["0", "4", "8 kHz"])
     for word in sentence.words:
         axes.axvline(word.start, color="#fffffe", linewidth=0.7, alpha=0.55)
-    _words(axes, sentence.words, INK)
+    _words(axes, sentence.words, INK, "spectrogram")
 
 
 def _interrupted(axes: Axes, sentence: Sentence) -> None:
@@ -152,20 +152,25 @@ def _interrupted(axes: Axes, sentence: Sentence) -> None:
     _wave(axes, sentence, INTERRUPTED, sentence.seconds, UNHEARD)
     axes.axvline(INTERRUPTED, color=INK, linewidth=1.2)
     axes.text(INTERRUPTED + 0.015, -0.92, "a barge-in: the rest is never heard", fontsize=8)
-    _words(axes, known, HEARD)
-    _words(axes, sentence.words[len(known) :], FAINT)
+    _words(axes, known, HEARD, "heard")
+    _words(axes, sentence.words[len(known) :], FAINT, "unheard")
 
 
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=10, color=INK, pad=20)
 
 
-def _words(axes: Axes, words: Sequence[Word], colour: str) -> None:
+def _words(axes: Axes, words: Sequence[Word], colour: str, where: str) -> None:
     for word in words:
         axes.text(
-            word.start, 1.06, word.text, transform=axes.get_xaxis_transform(), fontsize=8.5,
-            color=colour, gid=f"word-{word.offset}",
-        )  # fmt: skip
+            word.start,
+            1.06,
+            word.text,
+            transform=axes.get_xaxis_transform(),
+            fontsize=8.5,
+            color=colour,
+            gid=f"{where}-{word.offset}",
+        )
 
 
 def _wave(axes: Axes, sentence: Sentence, begin: float, end: float, colour: str) -> None:

@@ -1,4 +1,4 @@
-"""What the documents at the top of the repository show, taken out to be run."""
+"""What the documents show, taken out to be run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = tuple(sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")))
+"""What the site is made of."""
+
+STRANGER = "docs/extending.md"
+"""Teaches how to write an engine in a package of one's own."""
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text("utf-8")
+
 
 def blocks(document: str, language: str) -> list[str]:
     """The fenced blocks of one language."""
-    text = (ROOT / document).read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(document), re.MULTILINE | re.DOTALL)
 
 
 def commands(document: str) -> list[str]:
@@ -30,12 +40,12 @@ def servers(document: str) -> list[str]:
 
 
 def install_stranger(folder: Path) -> str:
-    """Install CONTRIBUTING's engine into a folder, as pip would; return the engine's name."""
-    (project,) = (tomllib.loads(block) for block in blocks("CONTRIBUTING.md", "toml"))
+    """Install the documents' engine into a folder, as pip would; return the engine's name."""
+    (project,) = (tomllib.loads(block) for block in blocks(STRANGER, "toml"))
     name, version = project["project"]["name"], project["project"]["version"]
     ((engine, target),) = project["project"]["entry-points"]["tts_plugins.engines"].items()
     module, class_ = target.split(":")
-    (source,) = (b for b in blocks("CONTRIBUTING.md", "python") if f"class {class_}" in b)
+    (source,) = (b for b in blocks(STRANGER, "python") if f"class {class_}" in b)
     (folder / f"{module}.py").write_text(source)
     info = folder / f"{module}-{version}.dist-info"
     info.mkdir()

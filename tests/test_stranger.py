@@ -1,4 +1,4 @@
-"""An engine from somebody else's package, as CONTRIBUTING teaches it, in one file."""
+"""An engine from somebody else's package, as the documents teach it, in one file."""
 
 from __future__ import annotations
 
