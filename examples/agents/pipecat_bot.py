@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import FileResponse
+from loguru import logger
 from pipecat.frames.frames import LLMRunFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineWorker
@@ -119,11 +121,12 @@ def main() -> None:
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", default=7860, type=int)
     chosen = options.parse_args()
+    logger.remove()
+    logger.add(sys.stderr, level="INFO")
     ears(), brain()  # whatever lacks is better known before anybody calls
-    print(f"Open http://{chosen.host}:{chosen.port} and talk.", flush=True)
     app = create_app(os.environ.get("TTS", "hibari"))
     with suppress(KeyboardInterrupt):
-        uvicorn.run(app, host=chosen.host, port=chosen.port, log_level="warning")
+        uvicorn.run(app, host=chosen.host, port=chosen.port, access_log=False)
 
 
 if __name__ == "__main__":
