@@ -10,27 +10,17 @@ import asyncio
 import json
 import time
 from contextlib import suppress
+from typing import Any
 
 from aiohttp import WSMsgType, web
-from aiortc import MediaStreamTrack, RTCDataChannel, RTCSessionDescription
+from aiortc import MediaStreamTrack, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
 from aiortc.exceptions import InvalidStateError
 from aiortc.mediastreams import MediaStreamError
 from aiortc.sdp import candidate_from_sdp
 from livekit.protocol import models, rtc
 
-from tests.rooms.dispatch import NotUnderstoodError
 from tests.rooms.guest import MICROPHONE_SID, SID, Guest
 from tests.rooms.media import hurry, packet, peer
-
-IGNORED = {
-    "subscription",
-    "track_setting",
-    "subscription_permission",
-    "update_audio_track",
-    "update_layers",
-    "mute",
-}
-"""What a client says that changes nothing here."""
 
 
 class Connection:
@@ -55,7 +45,7 @@ class Connection:
         )
         self._publisher, self._subscriber = peer(), peer()
         self._reliable: RTCDataChannel | None = None
-        self._candidates: list[rtc.TrickleRequest] = []
+        self._candidates: dict[rtc.SignalTarget, list[dict[str, Any]]] = {}
         self._listening: set[asyncio.Task[None]] = set()
 
     def send(self, packet: models.DataPacket) -> None:
@@ -124,6 +114,7 @@ class Connection:
             case "offer":
                 theirs = RTCSessionDescription(request.offer.sdp, "offer")
                 await self._publisher.setRemoteDescription(theirs)
+                await self._reach(rtc.SignalTarget.PUBLISHER)
                 await self._publisher.setLocalDescription(await self._publisher.createAnswer())
                 sdp = self._publisher.localDescription.sdp
                 answer = rtc.SessionDescription(type="answer", sdp=sdp, id=request.offer.id)
@@ -131,10 +122,14 @@ class Connection:
             case "answer":
                 theirs = RTCSessionDescription(request.answer.sdp, "answer")
                 await self._subscriber.setRemoteDescription(theirs)
-                for candidate in self._candidates:
-                    await self._candidate(candidate)
+                await self._reach(rtc.SignalTarget.SUBSCRIBER)
             case "trickle":
-                await self._candidate(request.trickle)
+                target = request.trickle.target
+                if request.trickle.candidateInit:
+                    said = json.loads(request.trickle.candidateInit)
+                    self._candidates.setdefault(target, []).append(said)
+                if self._peer(target).remoteDescription:
+                    await self._reach(target)
             case "add_track":
                 await self._publish(request.add_track)
             case "update_metadata":
@@ -153,22 +148,21 @@ class Connection:
                 now = int(time.time() * 1000)
                 pong = rtc.Pong(last_ping_timestamp=request.ping_req.timestamp, timestamp=now)
                 await self._say(pong_resp=pong)
-            case other if other not in IGNORED:
-                raise NotUnderstoodError(f"the client said {other}")
+            case _:  # what changes nothing here: settings of tracks, muting, subscriptions
+                pass
 
-    async def _candidate(self, trickle: rtc.TrickleRequest) -> None:
-        """Where a client can be reached; for what it was offered, maybe before its answer."""
-        offered = trickle.target == rtc.SignalTarget.SUBSCRIBER
-        if offered and not self._subscriber.remoteDescription:
-            self._candidates.append(trickle)
-            return
-        said = json.loads(trickle.candidateInit)
-        if said["candidate"]:
+    async def _reach(self, target: rtc.SignalTarget) -> None:
+        """Use what the client told of where it can be reached, once it is clear what for."""
+        connection = self._peer(target)
+        for said in self._candidates.pop(target, ()):
             candidate = candidate_from_sdp(said["candidate"].removeprefix("candidate:"))
             candidate.sdpMid, candidate.sdpMLineIndex = said["sdpMid"], said["sdpMLineIndex"]
-            connection = self._subscriber if offered else self._publisher
             with suppress(InvalidStateError):  # it was closed meanwhile
                 await connection.addIceCandidate(candidate)
+
+    def _peer(self, target: rtc.SignalTarget) -> RTCPeerConnection:
+        publishing = target == rtc.SignalTarget.PUBLISHER
+        return self._publisher if publishing else self._subscriber
 
     async def _publish(self, wanted: rtc.AddTrackRequest) -> None:
         track = models.TrackInfo(
