@@ -24,7 +24,7 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.frames.frames import (
     CancelWorkerFrame,
-    EndFrame,
+    EndWorkerFrame,
     Frame,
     InputDTMFFrame,
     InputTransportMessageFrame,
@@ -78,7 +78,7 @@ class Marks(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if isinstance(frame, EndFrame):
+        if isinstance(frame, EndWorkerFrame):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), LONGEST)
         await self.push_frame(frame, direction)
@@ -87,9 +87,11 @@ class Marks(FrameProcessor):
             self._heard.clear()
             mark = {"event": "mark", "streamSid": self._stream, "mark": {"name": str(self._turns)}}
             await self.push_frame(OutputTransportMessageFrame(mark))
-        elif isinstance(frame, InputTransportMessageFrame):
-            if frame.message["mark"]["name"] == str(self._turns):
-                self._heard.set()
+        elif isinstance(frame, InputTransportMessageFrame) and self._is_last(frame.message):
+            self._heard.set()
+
+    def _is_last(self, message: Any) -> bool:
+        return bool(message["mark"]["name"] == str(self._turns))
 
 
 async def talk(socket: WebSocket, engine: Engine) -> None:
@@ -104,7 +106,12 @@ async def talk(socket: WebSocket, engine: Engine) -> None:
     )
     transport = FastAPIWebsocketTransport(
         socket,
-        FastAPIWebsocketParams(audio_in_enabled=True, audio_out_enabled=True, serializer=line),
+        FastAPIWebsocketParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_out_end_silence_secs=0,  # which is for lines that can't tell what was heard
+            serializer=line,
+        ),
     )
     user, assistant = memory(LLMContext())
     tts, marks = EngineTTSService(engine), Marks(call["stream_id"])
@@ -120,7 +127,9 @@ async def talk(socket: WebSocket, engine: Engine) -> None:
     @worker.event_handler("on_frame_reached_downstream")  # type: ignore[untyped-decorator]
     async def press(_: Any, key: InputDTMFFrame) -> None:
         if key.button is KeypadEntry.POUND:
-            await worker.queue_frames([InterruptionFrame(), TTSSpeakFrame(GOODBYE), EndFrame()])
+            await worker.queue_frames(
+                [InterruptionFrame(), TTSSpeakFrame(GOODBYE), EndWorkerFrame()]
+            )
 
     @transport.event_handler("on_client_connected")  # type: ignore[untyped-decorator]
     async def greet(*_: Any) -> None:
