@@ -3,6 +3,8 @@
 scripts/agent pipecat_bot                                        # needs no key
 LLM=openai OPENAI_API_KEY=... scripts/agent pipecat_bot          # a model answers what is typed
 STT=deepgram DEEPGRAM_API_KEY=... LLM=... scripts/agent ...      # and what is said
+
+LLM_MODEL and STT_MODEL name another model than Pipecat's default; OPENAI_BASE_URL, another server.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -15,7 +17,7 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from typing import Any
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import (
@@ -56,6 +58,13 @@ SCRIPT = (
     "Yes, there is room for two bicycles, and the crossing takes about forty minutes.",
     "Your places are booked. Please be at the quay ten minutes before the ferry leaves.",
 )
+MANNERS = (
+    "You answer the telephone of a harbour office, and each word that you write is spoken: use"
+    " short sentences and no lists. Begin with a greeting. (they spoke) stands for something that"
+    " was said but not understood."
+)
+"""What a model is told; the script knows."""
+
 WORD_EVERY = 0.03
 """Seconds between two words of the script, as a quick model would write them."""
 
@@ -72,6 +81,8 @@ def brain() -> FrameProcessor:
 
 def memory(context: LLMContext) -> LLMContextAggregatorPair:
     """What keeps both sides of the conversation, and hears when the user speaks."""
+    if os.environ.get("LLM"):
+        context.add_message({"role": "developer", "content": MANNERS})
     stop = SpeechTimeoutUserTurnStopStrategy()
     return LLMContextAggregatorPair(
         context,
@@ -135,7 +146,7 @@ def _service(kind: str) -> FrameProcessor | None:
         known = ", ".join(each for its, each in SERVICES if its == kind)
         sys.exit(f"{kind}={name} isn't known here; one of: {known}")
     service, variable = SERVICES[kind, name]
-    options = {}
+    options: dict[str, Any] = {}
     if variable is not None:
         if not os.environ.get(variable):
             sys.exit(f"set {variable}: {kind}={name} needs a key")
@@ -144,5 +155,8 @@ def _service(kind: str) -> FrameProcessor | None:
         module = importlib.import_module(f"pipecat.services.{name}.{kind.lower()}")
     except Exception as error:  # noqa: BLE001  it raises a bare one where its own package lacks
         sys.exit(f'{kind}={name} needs more: pip install "pipecat-ai[{name}]" ({error})')
-    create: Callable[..., FrameProcessor] = getattr(module, service)
-    return create(**options)
+    create = getattr(module, service)
+    if model := os.environ.get(f"{kind}_MODEL"):
+        options["settings"] = create.Settings(model=model)
+    made: FrameProcessor = create(**options)
+    return made
