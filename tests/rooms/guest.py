@@ -130,6 +130,14 @@ class Guest:
         return "".join(caption.text for caption in self.captions)
 
     @property
+    def turns(self) -> list[str]:
+        """The captions so far, turn by turn."""
+        turns: dict[str, str] = {}
+        for caption in self.captions:
+            turns[caption.stream] = turns.get(caption.stream, "") + caption.text
+        return list(turns.values())
+
+    @property
     def loud(self) -> list[Packet]:
         return [packet for packet in self.packets if packet.loud]
 
