@@ -26,6 +26,7 @@ ALL = [
     "remote_barge_in",
     "websocket",
     "serving",
+    "rooms",
 ]
 
 BESIDE_PEERS = ["piper", "piper_barge_in", "shared_engine"]
