@@ -73,7 +73,8 @@ def warm_up(process: JobProcess) -> None:
     tts.prewarm()
 
 
-server = AgentServer(setup_fnc=warm_up, initialize_process_timeout=60)
+# One process waits for the next guest; a host where many come at once wants more.
+server = AgentServer(setup_fnc=warm_up, num_idle_processes=1, initialize_process_timeout=60)
 
 
 @server.rtc_session()
