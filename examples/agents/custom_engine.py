@@ -18,6 +18,7 @@ the package's pyproject.toml:
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
@@ -130,7 +131,9 @@ async def speak(text: str, of: str) -> AudioChunk:
 
 
 def main() -> None:
-    text = sys.argv[1] if sys.argv[1:] else TEXT
+    options = argparse.ArgumentParser(description="An engine of your own: it whispers.")
+    options.add_argument("text", nargs="?", default=TEXT)
+    text: str = options.parse_args().text
     try:
         with suppress(KeyboardInterrupt):
             said = asyncio.run(speak(text, of=os.environ.get("TTS", "hibari")))

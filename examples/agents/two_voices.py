@@ -10,6 +10,7 @@ already; a barge-in closes the stream of who was speaking, so that no more of it
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
@@ -164,7 +165,9 @@ async def record(path: Path, names: Sequence[str]) -> None:
 
 
 def main() -> None:
-    path = Path(sys.argv[1] if sys.argv[1:] else "out/two_voices.wav")
+    options = argparse.ArgumentParser(description="Two voices in one conversation.")
+    options.add_argument("path", nargs="?", default="out/two_voices.wav", type=Path)
+    path: Path = options.parse_args().path
     names = os.environ.get("VOICES", "hibari,piper").split(",")
     if len(names) != 2:
         sys.exit("VOICES names two engines: VOICES=hibari,piper")
