@@ -21,7 +21,6 @@ from xml.sax.saxutils import escape
 import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
-from openai import AsyncOpenAI
 
 from tts_plugins import AudioChunk, Engine, Samples, open_engine, warm_up
 from tts_plugins.audio.g711 import from_ulaw, to_ulaw
@@ -42,6 +41,8 @@ SCRIPT = (
 )
 GOODBYE = "Thank you for calling, and goodbye."
 WORD_EVERY = 0.03
+EAR, MODEL = "gpt-4o-mini-transcribe", "gpt-4o-mini"
+MANNERS = "You answer a harbour office's telephone: short sentences, no lists. Begin by greeting."
 
 Talk = list[dict[str, str]]
 """Who said what, as language models take it."""
@@ -61,18 +62,18 @@ async def script(speech: Samples | None, talk: Talk) -> AsyncIterator[str]:
 
 async def openai(speech: Samples | None, talk: Talk) -> AsyncIterator[str]:
     """What OpenAI's models make of it, or those at OPENAI_BASE_URL."""
-    client = AsyncOpenAI()
-    if speech is not None:
-        file = ("speech.wav", wav_file(AudioChunk(speech, RATE)))
-        heard = await client.audio.transcriptions.create(model="gpt-4o-mini-transcribe", file=file)
-        talk.append({"role": "user", "content": heard.text})
-    messages: Any = [{"role": "system", "content": "You answer a harbour office's phone."}, *talk]
-    answer = await client.chat.completions.create(
-        model="gpt-4o-mini", messages=messages, stream=True
-    )
-    async for event in answer:
-        if event.choices and (text := event.choices[0].delta.content):
-            yield text
+    from openai import AsyncOpenAI  # a second that the script doesn't need
+
+    async with AsyncOpenAI() as client:
+        if speech is not None:
+            wav = ("speech.wav", wav_file(AudioChunk(speech, RATE)))
+            heard = await client.audio.transcriptions.create(model=EAR, file=wav)
+            talk.append({"role": "user", "content": heard.text})
+        messages: Any = [{"role": "developer", "content": MANNERS}, *talk]
+        answer = await client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+        async for event in answer:
+            if event.choices and (text := event.choices[0].delta.content):
+                yield text
 
 
 async def goodbye(speech: Samples | None, talk: Talk) -> AsyncIterator[str]:

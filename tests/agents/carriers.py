@@ -13,10 +13,12 @@ import base64
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -33,6 +35,40 @@ SILENCE = b"\xff"
 
 PAUSE = 0.5
 """Seconds of an empty line after which what comes next is another utterance."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # those are the test's
+
+
+@asynccontextmanager
+async def answering(app: Any) -> AsyncIterator[str]:
+    """Have an app answer on loopback, in this event loop; its address without a scheme."""
+    server = _Server(
+        uvicorn.Config(app, port=0, ws="websockets-sansio", log_level="error", lifespan="on")
+    )
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(30):
+        while not server.started:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.01)
+    try:
+        yield f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def reachable(url: str) -> str:
+    """Wait until somebody answers at a WebSocket's address; the address."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                async with connect(url):
+                    return url
+            except OSError:
+                await asyncio.sleep(0.05)
 
 
 @dataclass
@@ -172,9 +208,12 @@ class Carrier:
         await self._send(self._key(key))
 
     async def hang_up(self) -> None:
-        """End the call, and wait until the bot has let go of it."""
+        """End the call, as far as the bot is told."""
         for message in self._goodbye():
             await self._send(message)
+
+    async def drop(self) -> None:
+        """Lose the connection."""
         await self._socket.close()
 
     async def until(self, condition: Callable[[], object], timeout: float = 15.0) -> None:
@@ -190,14 +229,17 @@ class Carrier:
 
     async def _talk(self) -> None:
         began = self._clock()
-        for n in itertools.count():
-            packet, self._mouth = self._mouth[:PACKET], self._mouth[PACKET:]
-            if packet:
-                self.spoke = self.spoke or self._clock()
-            elif not self._said.is_set():
-                self._said.set()
-            await self._send(self._voice(n, packet.ljust(PACKET, SILENCE)))
-            await asyncio.sleep(began + (n + 1) * PACKET / RATE - self._clock())
+        try:
+            for n in itertools.count():
+                packet, self._mouth = self._mouth[:PACKET], self._mouth[PACKET:]
+                if packet:
+                    self.spoke = self.spoke or self._clock()
+                else:
+                    self._said.set()
+                await self._send(self._voice(n, packet.ljust(PACKET, SILENCE)))
+                await asyncio.sleep(began + (n + 1) * PACKET / RATE - self._clock())
+        finally:
+            self._said.set()  # whoever is hung up on says no more
 
     async def _listen(self) -> None:
         try:
@@ -223,9 +265,9 @@ class Carrier:
                 continue
 
     async def _tell(self, name: str) -> None:
+        await self._send(self._reached(name))
         self.marks.append(name)
         self._came.set()
-        await self._send(self._reached(name))
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self._socket.send(json.dumps(message))
