@@ -55,8 +55,7 @@ async def talk(connection: SmallWebRTCConnection, engine: Engine) -> None:
     )
 
     @worker.rtvi.event_handler("on_client_ready")  # type: ignore[untyped-decorator]
-    async def greet(rtvi: Any) -> None:
-        await rtvi.set_bot_ready()
+    async def greet(_: Any) -> None:
         await worker.queue_frame(LLMRunFrame())
 
     @worker.rtvi.event_handler("on_client_message")  # type: ignore[untyped-decorator]
