@@ -7,7 +7,9 @@ import pytest
 
 pytest.importorskip("aiortc")
 
-from examples.agents.livekit_agent import SCRIPT, main
+from livekit.agents import JobExecutorType, JobProcess
+
+from examples.agents.livekit_agent import SCRIPT, main, warm_up
 from tests.agents.running import Running
 from tests.rooms.calls import understood
 from tests.rooms.server import LiveKitServer
@@ -28,31 +30,34 @@ async def test_it_greets_answers_what_is_typed_and_hangs_up_at_ctrl_c() -> None:
                 await guest.meet()
             await guest.until(lambda: guest.captions and guest.loud, 20)
             guest.types("When does the ferry leave?")
-            await guest.until(lambda: len(guest.turns) == 2 and len(guest.ended) == 2, 20)
+            await guest.until(lambda: len(guest.turns) == 2, 20)
+            await guest.until(lambda: "ferry" in guest.turns[1])
             greeting, answer = guest.turns
-            # The greeting was interrupted.
             assert SCRIPT[0].startswith(greeting)
-            assert len(greeting) < len(SCRIPT[0])
-            assert answer.strip() == SCRIPT[1]
+            assert len(greeting) < len(SCRIPT[0])  # it was interrupted
+            assert SCRIPT[1].startswith(answer)
             ended = await asyncio.to_thread(running.press_ctrl_c)
     assert ended.status == 0, ended.output
     assert "Traceback" not in ended.output
 
 
-async def test_its_jobs_speak_through_the_engine_of_the_host(tmp_path: Path) -> None:
-    socket = tmp_path / "tts.sock"
-    async with LiveKitServer() as server, live(uds=socket):
-        guest = server.guest("harbour")
-        variables = OFFLINE | server.variables | {"TTS": f"unix://{socket}"}
-        with Running("livekit_agent", "--dev", **variables) as running:
-            await asyncio.to_thread(running.wait_for, "registered worker")
-            with understood():
-                await server.dispatch("harbour")
-                await guest.meet()
-            await guest.until(lambda: guest.captions and guest.loud, 20)
-            ended = await asyncio.to_thread(running.press_ctrl_c)
-    assert ended.status == 0, ended.output
-    assert "Traceback" not in ended.output
+async def test_a_job_may_speak_through_the_engine_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with live(uds=tmp_path / "tts.sock"):
+        monkeypatch.setenv("TTS", f"unix://{tmp_path / 'tts.sock'}")
+        process = JobProcess(
+            executor_type=JobExecutorType.PROCESS, user_arguments=None, http_proxy=None
+        )
+        await asyncio.to_thread(warm_up, process)  # as in a job, where no event loop runs yet
+        tts = process.userdata["tts"]
+        async with tts.stream() as stream:
+            stream.push_text("Hello there.")
+            stream.end_input()
+            frames = [event.frame async for event in stream]
+        await tts.aclose()
+    # The tone takes 60 ms for each of eleven characters.
+    assert sum(frame.samples_per_channel for frame in frames) == 11 * 1440
 
 
 @pytest.mark.parametrize(

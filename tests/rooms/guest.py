@@ -79,7 +79,7 @@ class Guest:
 
     # What it does
 
-    async def until(self, condition: Callable[[], object], within: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], object], within: float = 20.0) -> None:
         """Wait until something is so; it is looked at whenever something came.
 
         Raises:

@@ -57,10 +57,6 @@ class Microphone(MediaStreamTrack):
         for frame in padded.reshape(-1, FRAME):
             self._frames.put_nowait(frame)
 
-    async def said(self) -> None:
-        """Wait until all of it is on its way."""
-        await self._frames.join()
-
     async def recv(self) -> av.AudioFrame:
         """The next packet, not before its time. aiortc calls it."""
         samples = await self._frames.get()
@@ -73,5 +69,4 @@ class Microphone(MediaStreamTrack):
         frame.sample_rate, frame.time_base = RATE, Fraction(1, RATE)
         frame.pts = self._sent
         self._sent += FRAME
-        self._frames.task_done()
         return frame
