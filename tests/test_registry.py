@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import socket
 import subprocess
 import sys
@@ -94,6 +95,26 @@ def test_importing_the_package_costs_no_framework_and_no_model() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not hasattr(ctypes.pythonapi, "malloc_trim"), reason="glibc has it")
+def test_a_model_that_is_loaded_leaves_nothing_of_its_loading_in_memory() -> None:
+    # hibari's 50 MB would be there still.
+    program = (
+        "import ctypes, os, pathlib\n"
+        "from tts_plugins import open_engine\n"
+        "def megabytes():\n"
+        "    pages = int(pathlib.Path('/proc/self/statm').read_text().split()[1])\n"
+        "    return pages * os.sysconf('SC_PAGE_SIZE') / 1e6\n"
+        "engine = open_engine('hibari')\n"
+        "before = megabytes()\n"
+        "ctypes.CDLL(None).malloc_trim(0)\n"
+        "print(before - megabytes() < 20)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "True"
 
 
 # Servers
