@@ -27,6 +27,7 @@ ALL = [
     "websocket",
     "serving",
     "rooms",
+    "phone",
 ]
 
 BESIDE_PEERS = ["piper", "piper_barge_in", "shared_engine"]

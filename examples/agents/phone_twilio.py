@@ -82,7 +82,9 @@ class Marks(FrameProcessor):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), LONGEST)
         await self.push_frame(frame, direction)
-        if isinstance(frame, TTSStoppedFrame):
+        if isinstance(frame, InterruptionFrame):
+            self._heard.set()  # whatever was left will never be
+        elif isinstance(frame, TTSStoppedFrame):
             self._turns += 1
             self._heard.clear()
             mark = {"event": "mark", "streamSid": self._stream, "mark": {"name": str(self._turns)}}
@@ -96,7 +98,10 @@ class Marks(FrameProcessor):
 
 async def talk(socket: WebSocket, engine: Engine) -> None:
     """One call, until somebody hangs up."""
-    _, call = await parse_telephony_websocket(socket)
+    try:
+        _, call = await parse_telephony_websocket(socket)
+    except ValueError:  # whoever rang has left without a word
+        return
     line = Line(
         call["stream_id"],
         call["call_id"],
@@ -113,7 +118,8 @@ async def talk(socket: WebSocket, engine: Engine) -> None:
             serializer=line,
         ),
     )
-    user, assistant = memory(LLMContext())
+    # What hears when somebody speaks loads for 0.1 s, in which nobody else would hear anything.
+    user, assistant = await asyncio.to_thread(memory, LLMContext())
     tts, marks = EngineTTSService(engine), Marks(call["stream_id"])
     steps = [transport.input(), ears(), user, brain(), tts, marks, transport.output(), assistant]
     worker = PipelineWorker(
