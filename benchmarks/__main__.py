@@ -28,6 +28,7 @@ ALL = [
     "serving",
     "rooms",
     "phone",
+    "job_processes",
 ]
 
 BESIDE_PEERS = ["piper", "piper_barge_in", "shared_engine"]
