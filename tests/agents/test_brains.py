@@ -58,7 +58,10 @@ def typed(text: str) -> Frame:
     return LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
 
 
-async def test_the_script_is_spoken_line_by_line_and_begins_anew() -> None:
+async def test_the_script_is_spoken_line_by_line_and_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brains, "WORD_EVERY", 0.0)
     context = LLMContext()
     async with talking(context) as call:
         for i in range(len(SCRIPT) + 1):
