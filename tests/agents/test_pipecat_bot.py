@@ -118,9 +118,11 @@ async def serving() -> AsyncGenerator[str, None]:
     async with asyncio.timeout(20):
         while not server.started:  # noqa: ASYNC110  it has no event for that
             await asyncio.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    await task
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await task
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -161,6 +163,16 @@ async def visit(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Visi
         await browser.close()
 
 
+async def interrupt(page: Page, *, words: int) -> None:
+    """Press the button as soon as some words have been heard."""
+    await expect(page.get_by_role("button", name="Interrupt")).to_be_enabled()
+    await page.wait_for_function(
+        "words => captions.at(-1)?.[1].split(' ').length >= words"
+        " && (document.getElementById('interrupt').click(), true)",
+        arg=words,
+    )
+
+
 async def remembered(page: Page, turn: int) -> str:
     """What the bot remembers to have said in a turn, once the turn has ended."""
     line = page.locator(".bot").nth(turn)
@@ -199,7 +211,9 @@ async def test_it_is_heard_and_each_word_lights_up_in_time(tones: Tones, visit: 
     loud = levels[levels[:, 1] > LOUD, 0]
     starts = np.cumsum([0, *(60 * len(word) for word in words)])  # a beep is 60 ms a letter
     late = [when - loud[0] - starts[len(text.split()) - 1] for when, text in captions if text]
-    assert abs(np.median(late)) < 250
+    # The browser keeps more audio back on a busy machine, but then for all words alike.
+    assert -1_000 < np.median(late) < 250
+    assert max(abs(late - np.median(late))) < 400
     assert abs(loud[-1] - loud[0] - starts[-1]) < 1_000
 
 
@@ -207,8 +221,7 @@ async def test_the_button_silences_it_and_it_remembers_what_was_heard(
     bot: str, visit: Visit
 ) -> None:
     async with visit(bot, DEAF) as page:
-        await page.wait_for_function("captions.at(-1)?.[1].split(' ').length > 3")
-        await page.get_by_role("button", name="Interrupt").click()
+        await interrupt(page, words=4)
         heard = await remembered(page, 0)
         assert SCRIPT[0].startswith(heard)
         assert 3 < len(heard.split()) < 12
@@ -225,8 +238,7 @@ async def test_the_button_silences_it_and_it_remembers_what_was_heard(
 
 async def test_two_visitors_each_have_their_own_conversation(tones: Tones, visit: Visit) -> None:
     async with visit(tones.address, DEAF) as one, visit(tones.address, DEAF) as other:
-        await other.wait_for_function("captions.length > 3")
-        await other.get_by_role("button", name="Interrupt").click()
+        await interrupt(other, words=4)
         assert len(await remembered(other, 0)) < len(SCRIPT[0])
         assert await remembered(one, 0) == SCRIPT[0]
 
@@ -245,7 +257,7 @@ async def test_who_speaks_up_interrupts_it_and_is_answered(bot: str, visit: Visi
 async def test_who_leaves_is_forgotten(
     visit: Visit, monkeypatch: pytest.MonkeyPatch, *, farewell: bool
 ) -> None:
-    """Without a farewell, the bot learns of it after some seconds without a packet."""
+    """Without a farewell, the bot learns of it after half a minute without a packet."""
     if not farewell:
         monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.1)  # seconds, not 5
     conversations: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
@@ -265,8 +277,8 @@ async def test_who_leaves_is_forgotten(
         if not farewell:
             await page.evaluate("onpagehide = null")
         await page.close()
-        async with asyncio.timeout(4 if farewell else 30):
-            await conversation
+        await asyncio.wait([conversation], timeout=10)
+        assert conversation.done()
 
 
 async def test_it_fits_a_phone_and_says_what_went_wrong(visit: Visit) -> None:
