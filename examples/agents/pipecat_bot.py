@@ -47,7 +47,8 @@ async def talk(connection: SmallWebRTCConnection, engine: Engine) -> None:
     transport = SmallWebRTCTransport(
         connection, TransportParams(audio_in_enabled=True, audio_out_enabled=True)
     )
-    user, assistant = memory(LLMContext())
+    # Loading Silero takes 0.1 s, in which the others would hear nothing.
+    user, assistant = await asyncio.to_thread(memory, LLMContext())
     tts = EngineTTSService(engine)
     worker = PipelineWorker(
         Pipeline([transport.input(), ears(), user, brain(), tts, transport.output(), assistant]),
