@@ -60,8 +60,9 @@ class Brain(llm.LLM[Never]):
 
 class Line(llm.LLMStream):
     async def _run(self) -> None:
-        said = sum(message.role == "assistant" for message in self.chat_ctx.messages())
-        for word in SCRIPT[said % len(SCRIPT)].split():
+        # What the guest said counts, for an answer that was cut before a word is not remembered.
+        asked = sum(message.role == "user" for message in self.chat_ctx.messages())
+        for word in SCRIPT[asked % len(SCRIPT)].split():
             delta = llm.ChoiceDelta(role="assistant", content=word + " ")
             self._event_ch.send_nowait(llm.ChatChunk(id="script", delta=delta))
             await asyncio.sleep(WORD_EVERY)

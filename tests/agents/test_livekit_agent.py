@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("aiortc")
 
-from livekit.agents import JobExecutorType, JobProcess
+from livekit.agents import JobExecutorType, JobProcess, llm
 
-from examples.agents.livekit_agent import SCRIPT, main, warm_up
+from examples.agents.livekit_agent import SCRIPT, Brain, main, warm_up
 from tests.agents.running import Running
 from tests.rooms.calls import understood
 from tests.rooms.server import LiveKitServer
@@ -39,6 +39,15 @@ async def test_it_greets_answers_what_is_typed_and_hangs_up_at_ctrl_c() -> None:
             ended = await asyncio.to_thread(running.press_ctrl_c)
     assert ended.status == 0, ended.output
     assert "Traceback" not in ended.output
+
+
+async def test_the_script_goes_on_though_the_greeting_was_cut_before_a_word() -> None:
+    context = llm.ChatContext.empty()
+    for line in SCRIPT:
+        async with Brain().chat(chat_ctx=context) as stream:
+            words = [chunk.delta.content or "" async for chunk in stream if chunk.delta]
+        assert "".join(words).strip() == line
+        context.add_message(role="user", content="Please go on.")
 
 
 async def test_a_job_may_speak_through_the_engine_of_the_host(

@@ -85,10 +85,14 @@ class Guest:
         Raises:
             TimeoutError: It took longer than ``within`` seconds.
         """
-        async with asyncio.timeout(within):
-            while not condition():
-                self._came.clear()
-                await self._came.wait()
+        try:
+            async with asyncio.timeout(within):
+                while not condition():
+                    self._came.clear()
+                    await self._came.wait()
+        except TimeoutError as late:
+            had = f"{len(self.packets)} packets, of them {len(self.loud)} loud, read {self.turns}"
+            raise TimeoutError(f"not within {within:g} s: had {had}") from late
 
     async def meet(self, within: float = 20.0) -> None:
         """Wait for an agent that can be written to."""
