@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import wave
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.agents.running import Ended, Running
 from tests.engines.kokoro.models import make_folder
 from tests.hearing import pitch
 from tests.server.cloner import recording
+from tests.servers import Call, Line, serving
 from tts_plugins.audio.pcm import to_s16
 
 
@@ -53,6 +55,22 @@ def test_the_second_run_knows_the_voice_wherever_the_recording_lies(
         with wave.open(str(path)) as wav:
             assert wav.getnframes() == 6 * 1440
             assert pitch(wav.readframes(6 * 1440), 24_000) == pytest.approx(330, abs=3)
+
+
+async def test_ctrl_c_ends_it_while_it_waits_for_a_server(tmp_path: Path) -> None:
+    clip, output, asked = tmp_path / "me.wav", tmp_path / "clone.wav", asyncio.Event()
+    clip.write_bytes(recording())
+
+    async def hangs(back: Line, call: Call) -> None:
+        asked.set()
+
+    async with serving(hangs) as server:
+        with Running("clone_voice", str(clip), "-o", str(output), TTS=server.url) as example:
+            await asyncio.wait_for(asked.wait(), 30)
+            ended = await asyncio.to_thread(example.press_ctrl_c)
+    assert ended.status == 0, ended.output
+    assert "Traceback" not in ended.output
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,15 @@ def test_the_example_checks_it_with_a_real_voice_and_writes_what_it_says() -> No
     assert 1.0 < seconds < 4.0
 
 
+def test_ctrl_c_ends_it_in_its_middle() -> None:
+    with Running("custom_engine", TEXT * 1000, TTS="hibari") as example:
+        example.wait_for("^ok")
+        ended = example.press_ctrl_c()
+    assert ended.status == 0, ended.output
+    assert "Traceback" not in ended.output
+    assert "out/whisper.wav" not in ended.output
+
+
 def test_an_engine_that_is_somewhere_else_is_one_line() -> None:
     with Running("custom_engine", TTS="http://127.0.0.1:9") as example:
         ended = example.end()

@@ -128,3 +128,30 @@ async def test_it_starts_with_a_server_of_ours_in_the_clouds_place(tmp_path: Pat
     with wave.open(str(path)) as wav:
         assert wav.getframerate() == 24_000
         assert wav.readframes(wav.getnframes()) == to_s16(joined(expected))
+
+
+async def test_ctrl_c_leaves_a_recording_of_what_was_heard(tmp_path: Path) -> None:
+    path = tmp_path / "said.wav"
+    service, asked_again = ElevenLabs(key="a key of ours"), asyncio.Event()
+
+    async def hangs_the_second_time(back: Line, call: Call) -> None:
+        if service.texts == [FIRST]:
+            asked_again.set()
+        else:
+            await service.answer(back, call)
+
+    async with serving(hangs_the_second_time) as server:
+        cloud = f"elevenlabs+{server.url}?api_key_env=KEY"
+        arguments = (FIRST, SECOND, "--cloud", cloud, "-o", str(path))
+        with Running("fallback", *arguments, TTS=LOCAL, KEY="a key of ours") as example:
+            await asyncio.wait_for(asked_again.wait(), 30)
+            ended = await asyncio.to_thread(example.press_ctrl_c)
+    assert ended.status == 0
+    assert ended.output.splitlines() == [
+        FIRST,
+        f"  {cloud.partition('?')[0]} spoke for 0.65 s",
+        SECOND,
+        f"0.7 s in {path}",
+    ]
+    with wave.open(str(path)) as wav:
+        assert wav.readframes(wav.getnframes()) == beep(FIRST, "pcm_24000")

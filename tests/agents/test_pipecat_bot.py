@@ -191,7 +191,7 @@ async def shown(page: Page, turn: int) -> str:
 
 async def test_it_is_heard_and_each_word_lights_up_in_time(tones: Tones, visit: Visit) -> None:
     async with visit(tones.address, DEAF) as page:
-        await page.wait_for_function("captions.at(-1)?.[1].split(' ').length == 8")
+        await page.wait_for_function("captions.at(-1)?.[1].split(' ').length >= 8")
         assert abs(await page.evaluate("pitch()") - 440) < 4
         assert await page.locator("#state").text_content() == "speaking"
         assert await remembered(page, 0) == SCRIPT[0]
@@ -249,7 +249,7 @@ async def test_who_speaks_up_interrupts_it_and_is_answered(bot: str, visit: Visi
         heard = await remembered(page, 0)
         assert SCRIPT[0].startswith(heard)
         assert 0 < len(heard) < len(SCRIPT[0])
-        await page.wait_for_function("captions.at(-1)[1] === 'The ferry to the island'")
+        await page.wait_for_function("captions.at(-1)[1].startsWith('The ferry to the island')")
         assert await page.locator(".you").all_text_contents() == ["(they spoke)"]
 
 
