@@ -794,8 +794,9 @@ async def test_pipecat_interrupts_twenty_times() -> None:
     engine = Counted()
     async with live(Scheduler(engine)) as server, Call(pipecat(server), rate=24_000) as call:
         for number in range(1, 21):
+            before = engine.opened
             await call.send(LLMFullResponseStartFrame(), LLMTextFrame(LONG))
-            await server.until(lambda n=number: engine.opened >= n)
+            await server.until(lambda n=before: engine.opened > n)
             await call.send(InterruptionFrame())
             await call.after(InterruptionFrame, number)
             await server.until(lambda: idle(server) and not engine.open)
