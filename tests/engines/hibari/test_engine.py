@@ -51,7 +51,7 @@ def assert_words_are_lawful(text: str, chunks: Sequence[AudioChunk]) -> None:
     heard = 0.0
     for chunk in chunks:
         heard += chunk.seconds
-        assert all(word.start <= heard for word in chunk.words)
+        assert all(word.start <= heard + 1e-9 for word in chunk.words)
     spoken = 0.0
     for chunk in chunks:
         # None of the words that come later should have started by now.
