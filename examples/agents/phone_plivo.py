@@ -102,18 +102,17 @@ class Call:
             match message["event"]:
                 case "start":
                     self._stream = message["start"]["streamId"]
-                    self._say(self._mind(None, self.talk))
-                case "media":
+                    await self._say(self._mind(None, self.talk))
+                case "media" if not self._leaving:
                     await self._listen(from_ulaw(base64.b64decode(message["media"]["payload"])))
                 case "dtmf":
-                    await self._interrupt()
                     self._leaving = message["dtmf"]["digit"] == "#"
-                    self._say((goodbye if self._leaving else self._mind)(None, self.talk))
+                    await self._say((goodbye if self._leaving else self._mind)(None, self.talk))
                 case "playedStream":
                     place, end = map(int, message["name"].split())
                     text = self._turns[place].text
                     self.talk[place]["content"] = text[:end].strip()
-                    if self._leaving and end == len(text):
+                    if self._leaving and text == GOODBYE and end == len(text):
                         break
         if self._speaking is not None:
             self._speaking.cancel()
@@ -128,14 +127,16 @@ class Call:
                 await self._interrupt()
         elif max(self._levels) < LOUD:
             speech, self._speech, self._voice = joined(self._speech), [], False
-            self._say(self._mind(speech, self.talk))
+            await self._say(self._mind(speech, self.talk))
 
     async def _interrupt(self) -> None:
-        if self._speaking is not None:
-            self._speaking.cancel()
+        speaking, self._speaking = self._speaking, None
+        if speaking is not None:
+            speaking.cancel()
             await self._send("clearAudio")
 
-    def _say(self, text: AsyncIterator[str]) -> None:
+    async def _say(self, text: AsyncIterator[str]) -> None:
+        await self._interrupt()  # a key may be pressed while somebody speaks
         self._speaking = asyncio.create_task(self._speak(text))
 
     async def _speak(self, text: AsyncIterator[str]) -> None:

@@ -125,6 +125,64 @@ async def test_the_goodbye_is_heard_whole_before_the_bot_hangs_up(
     assert call.ended >= goodbye.arrivals[0] + len(goodbye.codes) / RATE
 
 
+async def test_one_answer_at_a_time_though_a_key_is_pressed_while_somebody_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long, last = "The ferry to the island leaves at seven, at nine, and at noon.", SCRIPT[2]
+    monkeypatch.setattr(phone_plivo, "SCRIPT", (SCRIPT[0], long, last))
+    monkeypatch.setattr(phone_plivo, "WORD_EVERY", 0.0)
+    async with (
+        answering(phone_plivo.create_app("tone")) as address,
+        Plivo(f"ws://{address}/ws") as call,
+    ):
+        await call.until(lambda: call.line.utterances)
+        speaking = asyncio.create_task(call.say(VOICE))
+        await call.until(lambda: call.times("clearAudio"))
+        await call.press("1")
+        await speaking  # which is answered too
+        await call.until(lambda: f"3 {len(last) + 1}" in call.marks)
+    _, to_the_key, to_the_voice = call.line.utterances
+    assert to_the_key.cleared
+    assert to_the_voice.codes == await in_one_piece(last)
+
+
+async def test_the_last_key_as_an_answer_ends_is_followed_by_the_goodbye(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(phone_plivo, "SCRIPT", SCRIPT)
+
+    class Prompt(Plivo):
+        """Whoever calls presses the key just before Plivo tells that the greeting was heard."""
+
+        async def _tell(self, name: str) -> None:
+            if name.split() == ["0", str(len(SCRIPT[0]) + 1)]:
+                await self.press("#")
+            await super()._tell(name)
+
+    async with (
+        answering(phone_plivo.create_app("tone")) as address,
+        Prompt(f"ws://{address}/ws") as call,
+    ):
+        await call.until(lambda: call.ended)
+    greeting, goodbye = call.line.utterances
+    assert greeting.heard == await in_one_piece(SCRIPT[0])
+    assert goodbye.heard == await in_one_piece(GOODBYE)
+
+
+async def test_noise_over_the_goodbye_keeps_nobody_on_the_line() -> None:
+    async with (
+        answering(phone_plivo.create_app("tone")) as address,
+        Plivo(f"ws://{address}/ws") as call,
+    ):
+        await call.until(lambda: call.line.utterances)
+        await call.press("#")
+        await call.until(lambda: len(call.line.utterances) == 2)
+        await call.say(VOICE)
+        await call.until(lambda: call.ended)
+    _, goodbye = call.line.utterances
+    assert goodbye.heard == await in_one_piece(GOODBYE)
+
+
 async def test_a_model_is_asked_with_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
