@@ -134,7 +134,9 @@ class Line:
             utterance.heard, utterance.cleared = utterance.heard[:-left], True
         self._over = True
         self._dry_at = min(self._dry_at, self._clock())
-        missed, self._marks = [name for _, name in self._marks], []
+        now = self._clock()  # a mark that was heard by now is reached, told or not
+        missed = [name for at, name in self._marks if at > now]
+        self._marks = [(at, name) for at, name in self._marks if at <= now]
         return missed
 
     def reached(self) -> list[str]:

@@ -75,6 +75,18 @@ def test_a_clear_drops_what_was_not_played_and_the_marks_behind_it() -> None:
     assert line.utterances[1].codes == TENTH
 
 
+def test_a_mark_that_was_heard_is_reached_though_a_clear_comes_before_it_was_told() -> None:
+    now = [0.0]
+    line = Line(lambda: now[0])
+    line.play(TENTH)
+    line.mark("a")
+    line.play(TENTH)
+    line.mark("b")
+    now[0] = 0.15
+    assert line.clear() == ["b"]
+    assert line.reached() == ["a"]
+
+
 def test_a_clear_of_an_empty_line_drops_nothing() -> None:
     now = [0.0]
     line = Line(lambda: now[0])
