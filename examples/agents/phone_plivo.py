@@ -99,6 +99,8 @@ class Call:
     async def run(self) -> None:
         """Answer until somebody hangs up."""
         async for message in self._socket.iter_json():
+            if self._speaking is not None and self._speaking.done():
+                self._speaking.result()  # an engine or a model that failed ends the call
             match message["event"]:
                 case "start":
                     self._stream = message["start"]["streamId"]
@@ -141,9 +143,8 @@ class Call:
 
     async def _speak(self, text: AsyncIterator[str]) -> None:
         turn = Turn(self._engine, sample_rate=RATE)
-        place: int | None = None
+        place, sent = None, 0
         words: deque[tuple[int, int]] = deque()  # where each begins, in samples and in characters
-        sent = 0
         async with aclosing(turn.say_all(text)) as chunks:
             async for chunk in chunks:
                 if place is None:
@@ -154,10 +155,9 @@ class Call:
                 codes = to_ulaw(chunk.samples)
                 while words and words[0][0] < sent + len(codes):
                     begin, offset = words.popleft()
-                    before, codes = codes[: begin - sent], codes[begin - sent :]
-                    await self._play(before)
+                    await self._play(codes[: begin - sent])
                     await self._send("checkpoint", name=f"{place} {offset}")
-                    sent = begin
+                    codes, sent = codes[begin - sent :], begin
                 await self._play(codes)
                 sent += len(codes)
         if place is not None:

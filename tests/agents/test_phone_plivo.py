@@ -183,6 +183,21 @@ async def test_noise_over_the_goodbye_keeps_nobody_on_the_line() -> None:
     assert goodbye.heard == await in_one_piece(GOODBYE)
 
 
+async def test_a_model_that_fails_is_told_and_ends_the_call(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def refused(speech: Samples | None, talk: Talk) -> AsyncIterator[str]:
+        yield "Good morning. "
+        raise ValueError("that key is nobody's")
+
+    async with (
+        answering(phone_plivo.create_app("tone", refused)) as address,
+        Plivo(f"ws://{address}/ws") as call,
+    ):
+        await call.until(lambda: call.ended)
+    assert "ValueError: that key is nobody's" in capsys.readouterr().err
+
+
 async def test_a_model_is_asked_with_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
