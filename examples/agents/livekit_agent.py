@@ -31,6 +31,7 @@ from livekit.agents import (
 from livekit.agents.__main__ import main as livekit
 from livekit.plugins import openai
 
+from tts_plugins import TTSError, open_engine
 from tts_plugins.adapters.livekit import EngineTTS
 
 INSTRUCTIONS = "You work in the harbour office. Answer in a sentence or two, without markup."
@@ -104,6 +105,11 @@ def main() -> None:
     for variable in needed:
         if not os.environ.get(variable):
             sys.exit(f"set {variable}: see the top of {os.path.relpath(__file__)}")
+    try:
+        # Each job would fail, and LiveKit would start another one, for ever.
+        asyncio.run(open_engine(os.environ.get("TTS", "hibari")).aclose())
+    except TTSError as error:
+        sys.exit(str(error))
     sys.exit(livekit(["start", __file__, *sys.argv[1:]]))
 
 
