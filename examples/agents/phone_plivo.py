@@ -22,7 +22,7 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
-from tts_plugins import AudioChunk, Engine, Samples, open_engine, warm_up
+from tts_plugins import AudioChunk, Engine, Samples, TTSError, open_engine, warm_up
 from tts_plugins.audio.g711 import from_ulaw, to_ulaw
 from tts_plugins.audio.pcm import joined
 from tts_plugins.audio.wav import wav_file
@@ -175,12 +175,10 @@ class Call:
 
 def create_app(name: str, mind: Mind = script) -> FastAPI:
     """What Plivo asks for what to do with a call, and the call itself. One engine for all."""
-    engine: Engine
+    engine = TimedEngine(open_engine(name))
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal engine
-        engine = TimedEngine(open_engine(name))
         await warm_up(engine)
         yield
         await engine.aclose()
@@ -189,10 +187,9 @@ def create_app(name: str, mind: Mind = script) -> FastAPI:
 
     @app.api_route("/", methods=["GET", "POST"])
     async def answer(request: Request) -> Response:
-        url = escape(f"wss://{request.headers['host']}/ws")
         how = 'bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000"'
-        xml = f"<Response><Stream {how}>{url}</Stream></Response>"
-        return Response(xml, media_type="application/xml")
+        stream = f"<Stream {how}>wss://{escape(request.headers['host'])}/ws</Stream>"
+        return Response(f"<Response>{stream}</Response>", media_type="application/xml")
 
     @app.websocket("/ws")
     async def ring(socket: WebSocket) -> None:
@@ -215,8 +212,11 @@ def main() -> None:
         sys.exit(f"LLM={llm} isn't known here; one of: openai")
     if llm and not os.environ.get("OPENAI_API_KEY"):
         sys.exit("set OPENAI_API_KEY: LLM=openai needs a key")
+    try:
+        app = create_app(os.environ.get("TTS", "hibari"), openai if llm else script)
+    except TTSError as error:
+        sys.exit(str(error))
     print(f"Answering calls at http://{chosen.host}:{chosen.port}", flush=True)
-    app = create_app(os.environ.get("TTS", "hibari"), openai if llm else script)
     with suppress(KeyboardInterrupt):
         uvicorn.run(app, host=chosen.host, port=chosen.port, log_level="warning")
 

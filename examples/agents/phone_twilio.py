@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -44,7 +45,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from examples.agents.brains import brain, ears, memory
-from tts_plugins import Engine, open_engine, warm_up
+from tts_plugins import Engine, TTSError, open_engine, warm_up
 from tts_plugins.adapters.pipecat import EngineTTSService
 
 RATE = 8000
@@ -152,12 +153,10 @@ async def talk(socket: WebSocket, engine: Engine) -> None:
 
 def create_app(name: str) -> FastAPI:
     """What Twilio asks for what to do with a call, and the call itself. One engine for all."""
-    engine: Engine
+    engine = open_engine(name)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal engine
-        engine = open_engine(name)
         await warm_up(engine)
         yield
         await engine.aclose()
@@ -186,8 +185,11 @@ def main() -> None:
     ears(), brain()  # whatever lacks is better known before anybody calls
     if not (ACCOUNT and TOKEN):
         print("TWILIO_ACCOUNT_SID and TWILIO_AUTH_TOKEN aren't set: calls end by their sockets.")
+    try:
+        app = create_app(os.environ.get("TTS", "hibari"))
+    except TTSError as error:
+        sys.exit(str(error))
     print(f"Answering calls at http://{chosen.host}:{chosen.port}", flush=True)
-    app = create_app(os.environ.get("TTS", "hibari"))
     with suppress(KeyboardInterrupt):
         uvicorn.run(app, host=chosen.host, port=chosen.port, log_level="warning")
 

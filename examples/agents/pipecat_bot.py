@@ -36,7 +36,7 @@ from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.workers.runner import WorkerRunner
 
 from examples.agents.brains import brain, ears, memory
-from tts_plugins import Engine, open_engine, warm_up
+from tts_plugins import Engine, TTSError, open_engine, warm_up
 from tts_plugins.adapters.pipecat import EngineTTSService
 
 PAGE = Path(__file__).with_suffix(".html")
@@ -82,12 +82,10 @@ def create_app(name: str) -> FastAPI:
     """The page, and what answers its calls. One engine speaks to everybody."""
     offers = SmallWebRTCRequestHandler()
     visits: set[asyncio.Task[None]] = set()
-    engine: Engine
+    engine = open_engine(name)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal engine
-        engine = open_engine(name)
         await warm_up(engine)
         yield
         await offers.close()  # type: ignore[no-untyped-call]
@@ -124,7 +122,10 @@ def main() -> None:
     logger.remove()
     logger.add(sys.stderr, level="INFO")
     ears(), brain()  # whatever lacks is better known before anybody calls
-    app = create_app(os.environ.get("TTS", "hibari"))
+    try:
+        app = create_app(os.environ.get("TTS", "hibari"))
+    except TTSError as error:
+        sys.exit(str(error))
     with suppress(KeyboardInterrupt):
         uvicorn.run(app, host=chosen.host, port=chosen.port, access_log=False)
 

@@ -119,6 +119,25 @@ def test_a_key_that_is_missing_is_named_in_one_line(
     assert "\n" not in str(ended.value.code)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_engine_that_is_none_is_one_line(
+    name: str, main: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"):
+        monkeypatch.setenv(variable, "ws://nowhere")
+    for variable in ("LLM", "STT"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setenv("ELEVENLABS_API_KEY", "a key of ours")
+    monkeypatch.setenv("TTS", "nobody")
+    monkeypatch.setenv("VOICES", "nobody,tone")
+    if name == "clone_voice":
+        monkeypatch.setattr("sys.argv", [name, "me.wav"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert str(ended.value.code).startswith("no engine 'nobody'; available: ")
+    assert "\n" not in str(ended.value.code)
+
+
 @pytest.mark.parametrize("arguments", [[], ["nobody"], ["brains"], ["__init__"], ["--help"]])
 def test_a_name_that_is_none_gets_the_list(arguments: list[str]) -> None:
     result = subprocess.run(

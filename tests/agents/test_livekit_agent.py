@@ -9,7 +9,6 @@ pytest.importorskip("aiortc")
 
 from livekit.agents import JobExecutorType, JobProcess, llm
 
-from examples.agents import livekit_agent
 from examples.agents.livekit_agent import SCRIPT, Brain, main, warm_up
 from tests.agents.running import Running
 from tests.rooms.calls import understood
@@ -68,18 +67,6 @@ async def test_a_job_may_speak_through_the_engine_of_the_host(
         await tts.aclose()
     # The tone takes 60 ms for each of eleven characters.
     assert sum(frame.samples_per_channel for frame in frames) == 11 * 1440
-
-
-def test_an_engine_that_is_none_is_one_line_and_no_worker_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"):
-        monkeypatch.setenv(name, "ws://nowhere")
-    for name, value in (OFFLINE | {"TTS": "nobody"}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(livekit_agent, "livekit", lambda arguments: 0)
-    with pytest.raises(SystemExit, match=r"^no engine 'nobody'; available: "):
-        main()
 
 
 @pytest.mark.parametrize(
