@@ -83,6 +83,10 @@ WITHOUT = "without a microphone: type"
 
 DEAF = "navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('refused'));"
 
+PATIENCE = 30_000
+"""Milliseconds that anything in the browser may take."""
+expect.set_options(timeout=PATIENCE)
+
 Visit = Callable[..., AbstractAsyncContextManager[Page]]
 
 
@@ -148,7 +152,7 @@ async def visit(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Visi
         address: str, *scripts: str, connect: bool = True
     ) -> AsyncGenerator[Page, None]:
         async with await browser.new_page() as page:
-            page.set_default_timeout(30_000)
+            page.set_default_timeout(PATIENCE)
             for script in (NOTES, *scripts):
                 await page.add_init_script(script)
             await page.goto(address)
