@@ -133,8 +133,9 @@ class Line:
             utterance = self.utterances[-1]
             utterance.heard, utterance.cleared = utterance.heard[:-left], True
         self._over = True
-        self._dry_at = min(self._dry_at, self._clock())
-        now = self._clock()  # a mark that was heard by now is reached, told or not
+        now = self._clock()
+        self._dry_at = min(self._dry_at, now)
+        # A mark that was heard by now is reached, told or not.
         missed = [name for at, name in self._marks if at > now]
         self._marks = [(at, name) for at, name in self._marks if at <= now]
         return missed
