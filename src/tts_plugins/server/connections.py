@@ -82,6 +82,7 @@ class Connection(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
+        # Before 0.55.0 uvicorn left a handshake that can't be read without an answer.
         if not getattr(self.transport.get_protocol(), "handshake_initiated", True):
             self._refuse(400)
 
